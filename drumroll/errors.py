@@ -1,0 +1,77 @@
+"""The errors that Drumroll raises on purpose.
+
+    DrumrollError
+    |-- UserError (ValueError)          the user's mistake: exit code 2
+    |   |-- JobError                    a field of the job file
+    |   |-- DataError                   rows of a data set
+    |   `-- RewardError                 the user's reward function
+    |-- TemporaryError                  may go away by itself: retry
+    |   |-- StoreUnavailable            the store does not answer
+    |   `-- SchedulerUnavailable        the scheduler does not answer
+    |-- Fenced                          a newer incarnation has taken over: exit at once
+    |-- StoreLost                       the store answers, but its contents are gone
+    |-- CorruptError (ValueError)       bytes that are not what they must be: refused, never repaired
+    |-- ProtocolError                   a call that breaks the protocol
+    `-- JobFailed                       the job cannot go on; the message is the last word
+
+Everything else that is raised is a defect of ours: exit code 1.
+"""
+
+
+class DrumrollError(Exception):
+    """Base of all errors that Drumroll raises on purpose."""
+
+
+class UserError(DrumrollError, ValueError):
+    """The user's mistake. The message says what to write instead."""
+
+
+class JobError(UserError):
+    """A field of a job file is wrong."""
+
+
+class DataError(UserError):
+    """Rows of a data set are wrong."""
+
+
+class RewardError(UserError):
+    """The user's reward function does not keep its contract."""
+
+
+class TemporaryError(DrumrollError):
+    """May go away by itself."""
+
+
+class StoreUnavailable(TemporaryError):
+    """The store does not answer."""
+
+
+class SchedulerUnavailable(TemporaryError):
+    """The scheduler does not answer."""
+
+
+class Fenced(DrumrollError):
+    """A newer incarnation has taken over; the holder of the old one exits."""
+
+
+class StoreLost(DrumrollError):
+    """The store answers, but what it held is gone."""
+
+
+class CorruptError(DrumrollError, ValueError):
+    """Bytes that are not what they must be."""
+
+
+class ProtocolError(DrumrollError):
+    """A call that breaks the protocol: a wrong job, an unknown value, a stale epoch."""
+
+
+class JobFailed(DrumrollError):
+    """The job cannot go on."""
+
+
+EXIT_OK = 0
+EXIT_INTERNAL = 1
+EXIT_USER = 2
+EXIT_FENCED = 75
+"""A process that was replaced; its supervisor starts no new one for it."""

@@ -1,0 +1,1 @@
+"""What a job's pods look like, and (on a cluster) what keeps them so."""

@@ -1,0 +1,1 @@
+"""Generated gRPC and protobuf code; `make proto` writes it."""

@@ -1,0 +1,1 @@
+"""The rollout worker: lease, generate, evaluate, stream."""

@@ -1,0 +1,1 @@
+"""The scheduler service: a gRPC shell around drumroll_planner.policy."""
