@@ -1,0 +1,1 @@
+"""All that imports torch: models, losses, optimizers, distributed checkpoints."""
