@@ -7,7 +7,9 @@
     |   `-- RewardError                 the user's reward function
     |-- TemporaryError                  may go away by itself: retry
     |   |-- StoreUnavailable            the store does not answer
-    |   `-- SchedulerUnavailable        the scheduler does not answer
+    |   |-- SchedulerUnavailable        the scheduler does not answer
+    |   |-- WeightsNotVisible           an announced version is not (wholly) there yet
+    |   `-- VolumeFull                  no space left where weights or checkpoints go
     |-- Fenced                          a newer incarnation has taken over: exit at once
     |-- StoreLost                       the store answers, but its contents are gone
     |-- CorruptError (ValueError)       bytes that are not what they must be: refused, never repaired
@@ -48,6 +50,14 @@ class StoreUnavailable(TemporaryError):
 
 class SchedulerUnavailable(TemporaryError):
     """The scheduler does not answer."""
+
+
+class WeightsNotVisible(TemporaryError):
+    """A version is not, or not wholly, visible: a slow volume, or nobody has published it."""
+
+
+class VolumeFull(TemporaryError):
+    """No space is left on a volume."""
 
 
 class Fenced(DrumrollError):
