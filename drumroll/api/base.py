@@ -1,17 +1,41 @@
-"""What every model of the RLJob has in common: camelCase in files, snake_case in Python, nothing unknown."""
+"""What all models of the RLJob share: camelCase in files, snake_case in Python, nothing unknown, no contradiction."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from drumroll.api.quantity import QUANTITY_PATTERN
+from drumroll.api.rule import Rule
 
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 Path = Annotated[str, Field(min_length=1, max_length=4096)]
 Text = Annotated[str, Field(max_length=4096)]
+Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+def _whole_number_as_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 Quantity = Annotated[
-    str, Field(min_length=1, max_length=63, pattern=r"^[+-]?[0-9]*\.?[0-9]+([KMGTPE]i?|[munkEe]|[eE][+-]?[0-9]+)?$")
+    str,
+    Field(min_length=1, max_length=32, pattern=QUANTITY_PATTERN),
+    BeforeValidator(_whole_number_as_text),
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": QUANTITY_PATTERN,
+            "maxLength": 32,
+            "minimum": 0,
+        }
+    ),
 ]
-"""A Kubernetes quantity, such as 8Gi or 500m."""
+"""A Kubernetes quantity, such as 8Gi or 500m; a whole number is taken as its text."""
 
 
 class ApiModel(BaseModel):
@@ -25,6 +49,18 @@ class ApiModel(BaseModel):
         use_attribute_docstrings=True,
         allow_inf_nan=False,
     )
+
+    rules: ClassVar[tuple[Rule[Any], ...]] = ()
+    """What must hold between the fields of this model."""
+
+    @model_validator(mode="after")
+    def _keep_rules(self) -> Self:
+        broken = [(rule, rule.explanation(self)) for rule in self.rules if not rule.holds(self)]
+        if broken:
+            text = "; ".join(message for _, message in broken)
+            details = [(rule.id, rule.field, message) for rule, message in broken]
+            raise PydanticCustomError("contradiction", "{text}", {"text": text, "broken": details})
+        return self
 
     def to_wire(self) -> dict[str, Any]:
         """The file's form: camelCase, without what is unset."""

@@ -1,0 +1,24 @@
+"""How much the sample stream must hold: the sizes behind `stream.embedded.maxBytes`."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from drumroll.api.spec import RLJobSpec
+
+MIB = 1 << 20
+BYTES_PER_TOKEN = 10
+"""Id (4), log-probability (4), loss mask (1), and what the store adds to them."""
+BYTES_PER_SAMPLE = 4096
+"""Header, version segments, reward parts, sampling parameters, and the store's own entry."""
+
+
+def worst_sample_bytes(spec: "RLJobSpec") -> int:
+    """Bytes in the store of a sample whose prompt and answer are at their longest."""
+    tokens = spec.data.max_prompt_tokens + spec.data.max_response_tokens
+    return tokens * BYTES_PER_TOKEN + BYTES_PER_SAMPLE
+
+
+def bytes_needed(spec: "RLJobSpec") -> int:
+    """The smallest `maxBytes` whose 85 % (where admission stops) hold two steps beyond the target."""
+    samples_per_step = spec.algorithm.prompts_per_step * spec.algorithm.group_size
+    return (spec.resolved_target_lag + 2) * samples_per_step * worst_sample_bytes(spec) // 17 * 20
