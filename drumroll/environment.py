@@ -44,6 +44,11 @@ def set_library_variables(values: Mapping[str, str]) -> None:
         os.environ.setdefault(name, value)  # noqa: TID251 - this is the one place
 
 
+def override_library_variable(name: str, value: str) -> None:
+    """Set one switch against what a library has put there itself."""
+    os.environ[name] = value  # noqa: TID251 - this is the one place
+
+
 def copy() -> dict[str, str]:
     """All variables, to hand to a child process."""
     return dict(os.environ)  # noqa: TID251 - this is the one place
