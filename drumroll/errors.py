@@ -12,6 +12,7 @@
     |   `-- VolumeFull                  no space left where weights or checkpoints go
     |-- Fenced                          a newer incarnation has taken over: exit at once
     |-- StoreLost                       the store answers, but its contents are gone
+    |-- SampleLost                      entries that a decision names are gone or damaged
     |-- CorruptError (ValueError)       bytes that are not what they must be: refused, never repaired
     |-- ProtocolError                   a call that breaks the protocol
     `-- JobFailed                       the job cannot go on; the message is the last word
@@ -66,6 +67,15 @@ class Fenced(DrumrollError):
 
 class StoreLost(DrumrollError):
     """The store answers, but what it held is gone."""
+
+
+class SampleLost(DrumrollError):
+    """Entries of the sample stream that were asked for by id are gone or damaged."""
+
+    def __init__(self, message: str, entry_ids: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.entry_ids = entry_ids
+        """All of them, in the order in which they were asked for."""
 
 
 class CorruptError(DrumrollError, ValueError):

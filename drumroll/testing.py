@@ -1,0 +1,49 @@
+"""Waiting in tests: for a condition, with a deadline and a message, never for a time."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, overload
+
+T = TypeVar("T")
+
+_PAUSE_S = 0.02
+
+
+@overload
+async def eventually(predicate: Callable[[], Awaitable[T]], deadline_s: float = ..., message: str = ...) -> T: ...
+
+
+@overload
+async def eventually(predicate: Callable[[], T], deadline_s: float = ..., message: str = ...) -> T: ...
+
+
+async def eventually(predicate: Callable[[], Any], deadline_s: float = 10.0, message: str = "the condition") -> Any:
+    """The first true value that `predicate` (plain or async) returns.
+
+    Raises:
+        AssertionError: it has returned none in `deadline_s`; the message tells the last value.
+    """
+    end = time.monotonic() + deadline_s
+    while True:
+        value = predicate()
+        result = await value if inspect.isawaitable(value) else value
+        if result:
+            return result
+        _check_time(end, deadline_s, message, result)
+        await asyncio.sleep(_PAUSE_S)
+
+
+def eventually_sync(predicate: Callable[[], T], deadline_s: float = 10.0, message: str = "the condition") -> T:
+    """As `eventually`, without an event loop."""
+    end = time.monotonic() + deadline_s
+    while not (result := predicate()):
+        _check_time(end, deadline_s, message, result)
+        time.sleep(_PAUSE_S)
+    return result
+
+
+def _check_time(end: float, deadline_s: float, message: str, last: object) -> None:
+    if time.monotonic() > end:
+        raise AssertionError(f"{message}: not within {deadline_s} s; last value {last!r}")
