@@ -4,20 +4,19 @@ Weight updates happen between two decode steps: pause, load, resume. Three rules
 prompts: prefixes are shared within one version (the cache salt), calls of `generate` wait while an update runs, and
 a request that an update meets before its first token starts anew.
 
-    made -> started -> (loading <-> ready) -> closed
+    made -> started -> (ready <-> updating) -> closed
                   `-> dead: every call and every iterator raises EngineError
 """
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import os
 import secrets
 import signal
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from drumroll import environment
 from drumroll.errors import UserError
@@ -25,37 +24,34 @@ from drumroll.job import ResolvedJob
 from drumroll.model_files import model_files
 from drumroll_rollout.engine import Chunk, EngineError, EngineStats, GenerationRequest
 from drumroll_rollout.vllm_request import LiveRequest
-from drumroll_rollout.vllm_settings import (
-    PROBE_PRIORITY,
-    TRANSFER_BACKEND,
-    cache_salt,
-    engine_arguments,
-    engine_seed,
-    library_variables,
-    probe_arguments,
-    sampling_arguments,
-)
+from drumroll_rollout.vllm_settings import engine_seed, library_variables
+
+if TYPE_CHECKING:
+    from drumroll_rollout.vllm_client import VllmClient
 
 logger = logging.getLogger(__name__)
 
+_LOOK_SECONDS = 0.5
 _CLOSE_SECONDS = 10.0
+T = TypeVar("T")
 
 
 class VllmEngine:
     """An Engine on vLLM's AsyncLLM. Start it before anything else opens threads or connections: its child is forked."""
 
     def __init__(self, job: ResolvedJob, *, replica: str = "rollout", instance: str | None = None) -> None:
+        """`replica` and `instance` go into the sampler's seed, so that no two engines draw the same answers."""
         self._job = job
         self._seed = engine_seed(job, replica=replica, instance=instance or secrets.token_hex(8))
-        self._llm: Any = None
+        self._client: VllmClient | None = None
         self._version: int | None = None
         self._dead: str | None = None
         self._live: dict[str, LiveRequest] = {}
-        self._ready = asyncio.Event()
+        self._open = asyncio.Event()
+        self._open.set()
+        """Cleared while an update runs."""
         self._update_lock = asyncio.Lock()
-        self._probes = itertools.count()
         self._tokens_total = 0
-        self._load: Any = None
 
     @property
     def version(self) -> int | None:
@@ -70,27 +66,28 @@ class VllmEngine:
         environment.set_library_variables(library_variables(self._job))
         os.register_at_fork(after_in_child=_forget_signals_of_parent)
         with self._failing("the engine does not start"):
-            self._llm, self._load = _make_llm(self._job, self._seed)
-            # Warms what vLLM asks of its core once, so that the first request does not wait for it.
-            await self._llm.get_supported_tasks()
+            from drumroll_rollout.vllm_client import VllmClient
+
+            self._client = VllmClient(self._job, seed=self._seed)
+            await self._client.warm_up()
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
         if request.request_id in self._live:
             raise EngineError(f"request {request.request_id} is running already")
         live = self._live[request.request_id] = LiveRequest(request)
         try:
-            if request.sampling.max_tokens < 1:
-                yield Chunk(request.request_id, (), (), (), "length")
-                return
-            finished = False
+            finished = request.sampling.max_tokens < 1
+            if finished:
+                yield live.last_chunk("length")
             while not finished:
                 if not await self._submit(live):
-                    yield live.aborted_chunk()
+                    yield live.last_chunk("abort")
                     return
-                async for chunk in self._outputs(live):
-                    self._tokens_total += len(chunk.token_ids)
-                    finished = chunk.finish_reason is not None
-                    yield chunk
+                async with contextlib.aclosing(self._outputs(live)) as chunks:
+                    async for chunk in chunks:
+                        self._tokens_total += len(chunk.token_ids)
+                        finished = chunk.finish_reason is not None
+                        yield chunk
         finally:
             self._live.pop(request.request_id, None)
 
@@ -101,81 +98,73 @@ class VllmEngine:
         live.aborted.set()
         if live.queue is not None:
             with self._failing(f"cannot abort {request_id}"):
-                await self._llm.abort(live.queue.request_id, internal=True)
+                await self._alive_client().abort([live.queue])
 
     async def load_weights(self, version: int, directory: Path) -> None:
+        """Load a verified version; requests stand still meanwhile and go on with the new weights.
+
+        Raises:
+            EngineError: the load failed. Where it failed half-way, the engine is dead: its model is neither the old nor
+                the new one.
+        """
         try:
             files = model_files(directory)
         except (UserError, OSError) as error:
             raise EngineError(f"cannot load weight version {version}: {error}") from error
         async with self._update_lock:
-            self._check_alive()
-            self._ready.clear()
+            client = self._alive_client()
+            self._open.clear()
             try:
-                # A failure in the middle leaves a model that is neither the old nor the new one: the engine is dead then.
                 with self._failing(f"loading weight version {version} failed", fatal=True):
-                    await self._update(version, directory, files)
+                    await self._while_alive(self._update(client, version, directory, files))
+            except asyncio.CancelledError:
+                self._die(f"loading weight version {version} was cancelled half-way")
+                raise
             finally:
-                self._ready.set()
+                self._open.set()
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         if len(token_ids) < 2:
             return []
-        await self._ready.wait()
-        self._check_alive()
-        from vllm import SamplingParams, TokensPrompt
-        from vllm.sampling_params import RequestOutputKind
-
-        prompt = TokensPrompt(prompt_token_ids=list(token_ids), cache_salt=f"probe-{secrets.token_hex(8)}")
-        settings = SamplingParams(**probe_arguments(), output_kind=RequestOutputKind.FINAL_ONLY)
+        await self._open.wait()
         with self._failing("the logit probe failed"):
-            request_id = f"probe-{next(self._probes)}"
-            outputs = self._llm.generate(prompt, settings, request_id, priority=PROBE_PRIORITY)
-            last = [output async for output in outputs][-1]
-        positions = last.prompt_logprobs[1:]
-        return [position[token].logprob for token, position in zip(token_ids[1:], positions, strict=True)]
+            return await self._while_alive(self._alive_client().score(token_ids))
 
     def stats(self) -> EngineStats:
-        load = self._load
-        if load is None:
+        if self._client is None:
             return EngineStats(0, 0, 0.0, self._tokens_total)
+        load = self._client.load
         return EngineStats(load.running, load.waiting, load.kv_usage, self._tokens_total)
 
     async def close(self) -> None:
         """End the engine's processes; iterators that still run raise EngineError."""
-        llm, self._llm = self._llm, None
-        self._dead = self._dead or "the engine is closed"
-        self._ready.set()
-        if llm is None:
-            return
-        for live in list(self._live.values()):
-            if live.queue is not None:
-                live.queue.put(EngineError(self._dead))
-        await asyncio.to_thread(llm.shutdown, _CLOSE_SECONDS)
+        client, self._client = self._client, None
+        self._die("the engine is closed")
+        self._open.set()
+        if client is not None:
+            await client.shut_down(_CLOSE_SECONDS)
 
     # ---- inside
 
     async def _submit(self, live: LiveRequest) -> bool:
         """Hand a request to vLLM, once no update runs; False if it was aborted before."""
-        if not self._ready.is_set():
-            await _first(self._ready.wait(), live.aborted.wait())
+        while not self._open.is_set() and not live.aborted.is_set():
+            await _first(self._open.wait(), live.aborted.wait())
         if live.aborted.is_set():
             return False
-        self._check_alive()
+        client = self._alive_client()
         if self._version is None:
-            raise EngineError("no weights are loaded")
-        from vllm import SamplingParams, TokensPrompt
-        from vllm.sampling_params import RequestOutputKind
-
-        request = live.request
-        prompt = TokensPrompt(prompt_token_ids=list(request.prompt_ids), cache_salt=cache_salt(self._version))
-        with self._failing(f"request {request.request_id} was refused"):
-            settings = SamplingParams(**sampling_arguments(request.sampling), output_kind=RequestOutputKind.DELTA)
-            queue = await self._llm.add_request(request.request_id, prompt, settings, priority=request.priority)
-        live.attach(queue, self._llm.output_processor.request_states.get(queue.request_id))
+            raise EngineError("no weights are loaded yet")
+        with self._failing(f"request {live.request.request_id} was refused"):
+            live.attach(*await client.add(live.request, version=self._version))
+        if not live.aborted.is_set() and self._open.is_set():
+            return True
+        # An abort, or an update, came while the request was on its way.
+        live.again = not live.aborted.is_set()
+        await client.abort([live.queue])
         return True
 
-    async def _outputs(self, live: LiveRequest) -> AsyncIterator[Chunk]:
+    async def _outputs(self, live: LiveRequest) -> AsyncGenerator[Chunk, None]:
         """Chunks until the request is finished, or is to start anew."""
         finished = False
         try:
@@ -184,68 +173,64 @@ class VllmEngine:
                     output = await live.next_output()
                 finished = output.finished
                 chunk = live.chunk(output)
-                if chunk.finish_reason == "abort" and live.again and not live.aborted.is_set():
+                if live.again and chunk.finish_reason == "abort" and not live.aborted.is_set():
                     return
                 yield chunk
         finally:
             queue, live.queue = live.queue, None
-            if not finished and self._dead is None:
+            if not finished and self._client is not None and self._dead is None:
                 # The caller went away.
-                await self._llm.abort(queue.request_id, internal=True)
+                await self._client.abort([queue])
 
-    async def _update(self, version: int, directory: Path, files: list[str]) -> None:
-        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
-
-        llm = self._llm
-        await llm.pause_generation(mode="keep", clear_cache=False)
+    async def _update(self, client: "VllmClient", version: int, directory: Path, files: list[str]) -> None:
+        await client.pause()
         untouched = [live for live in self._live.values() if live.queue is not None and not live.has_tokens]
         for live in untouched:
             live.again = True
-        await llm.abort([live.queue.request_id for live in untouched], internal=True)
-        await llm.start_weight_update()
-        await llm.update_weights(WeightTransferUpdateRequest({"directory": str(directory), "files": files}))
-        await llm.finish_weight_update(weight_version=str(version))
+        await client.abort([live.queue for live in untouched])
+        await client.update(version, directory, files)
         self._version = version
-        await llm.resume_generation()
+        await client.resume()
 
-    def _check_alive(self) -> None:
+    def _alive_client(self) -> "VllmClient":
+        if self._dead is None and self._client is not None and self._client.errored:
+            self._die("the engine's process is gone")
         if self._dead is not None:
             raise EngineError(self._dead)
-        if self._llm is None:
+        if self._client is None:
             raise EngineError("the engine is not started")
-        if self._llm.errored:
-            self._dead = "the engine's process is gone"
-            raise EngineError(self._dead)
+        return self._client
+
+    def _die(self, reason: str) -> None:
+        """From now on nothing works; iterators that wait for outputs are told."""
+        self._dead = self._dead or reason
+        for live in self._live.values():
+            if live.queue is not None:
+                live.queue.put(EngineError(self._dead))
+
+    async def _while_alive(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do work that waits for the engine's process, but not for one that is gone."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait([task], timeout=_LOOK_SECONDS))[0]:
+                self._alive_client()
+            return task.result()
+        finally:
+            task.cancel()
 
     @contextlib.contextmanager
     def _failing(self, what: str, *, fatal: bool = False) -> Iterator[None]:
         """Turn whatever vLLM raises into EngineError: this is the edge to a library with errors of all kinds."""
         try:
             yield
-        except EngineError:
-            raise
         except Exception as error:
-            if self._llm is not None and self._llm.errored:
-                self._dead = self._dead or f"the engine's process is gone ({what})"
+            if self._client is not None and self._client.errored:
+                self._die(f"the engine's process is gone ({what})")
             elif fatal:
-                self._dead = f"{what}: {error}"
+                self._die(f"{what}: {error}")
+            if isinstance(error, EngineError):
+                raise
             raise EngineError(self._dead or f"{what}: {error}") from error
-
-
-def _make_llm(job: ResolvedJob, seed: int) -> tuple[Any, Any]:
-    """AsyncLLM with its child process, and the object that its load figures go to."""
-    from vllm.config import WeightTransferConfig
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.platforms import current_platform
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-    from drumroll_rollout.vllm_load import EngineLoad
-
-    arguments = engine_arguments(job, on_cpu=current_platform.is_cpu(), seed=seed)
-    arguments["weight_transfer_config"] = WeightTransferConfig(backend=TRANSFER_BACKEND)
-    load = EngineLoad()
-    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments), stat_loggers=[load.logger])
-    return llm, load
 
 
 def _forget_signals_of_parent() -> None:
@@ -254,7 +239,7 @@ def _forget_signals_of_parent() -> None:
         signal.set_wakeup_fd(-1)
 
 
-async def _first(*waits: Any) -> None:
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

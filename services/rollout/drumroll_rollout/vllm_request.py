@@ -37,7 +37,7 @@ class LiveRequest:
         self.aborted = asyncio.Event()
         """The caller wants it to end."""
         self.again = False
-        """A weight update met it before its first token: it starts anew, so that its prompt is read by the new weights."""
+        """A weight update met it before its first token: it starts anew, its prompt is read by the new weights."""
         self.num_tokens = 0
         self.queue: Any = None
         """vLLM's collector of outputs, while the request is inside of vLLM."""
@@ -71,9 +71,9 @@ class LiveRequest:
             self._finish_reason(completion.finish_reason),
         )
 
-    def aborted_chunk(self) -> Chunk:
+    def last_chunk(self, reason: FinishReason) -> Chunk:
         """The last chunk of a request that ends outside of vLLM."""
-        return Chunk(self.request.request_id, (), (), (), "abort")
+        return Chunk(self.request.request_id, (), (), (), reason)
 
     def _finish_reason(self, reason: str | None) -> FinishReason | None:
         if reason is None:

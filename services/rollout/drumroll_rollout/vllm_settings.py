@@ -101,7 +101,7 @@ def sampling_arguments(settings: SamplingSettings) -> dict[str, Any]:
 
 
 def probe_arguments() -> Mapping[str, Any]:
-    """Keyword arguments of SamplingParams for a logit probe: raw log-probabilities of the prompt, by the loaded weights."""
+    """Keyword arguments of SamplingParams for a logit probe: raw log-probabilities of the prompt's tokens."""
     return {
         "temperature": 1.0,
         "max_tokens": 1,

@@ -4,6 +4,7 @@ The directory was verified by the replica before; only the files that it named a
 must get a value: a version that leaves one out is refused.
 """
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -22,14 +23,17 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 
 from drumroll_rollout.vllm_plugin import end_with_parent
 
+# It warns of layers without weights of their own, such as rotary tables; missing ones are found below.
+logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
+
 
 @dataclass
-class InitInfo(WeightTransferInitInfo):
+class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is untyped to mypy
     """Nothing to agree on: the meeting point is a directory."""
 
 
 @dataclass
-class UpdateInfo(WeightTransferUpdateInfo):
+class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]  # likewise
     """What to load."""
 
     directory: str
@@ -37,7 +41,7 @@ class UpdateInfo(WeightTransferUpdateInfo):
     """Names of the safetensors files, in order."""
 
 
-class PublishedWeightsLoader(WeightTransferEngine[InitInfo, UpdateInfo]):
+class PublishedWeightsLoader(WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[misc]  # likewise
     """See the module."""
 
     init_info_cls = InitInfo
@@ -89,7 +93,7 @@ def _repack_tied_head(model: Any) -> None:
 
     Without this, logits come from the new body and the old head, while all sums and versions look right.
     """
-    head = getattr(model, "lm_head", None)
+    head: Any = getattr(model, "lm_head", None)
     tied = getattr(getattr(model, "config", None), "tie_word_embeddings", False)
     if tied and hasattr(head, "quant_method"):
         head.quant_method.process_weights_after_loading(head)
