@@ -22,15 +22,18 @@ def free_port() -> int:
 class EmbeddedStore:
     """`async with EmbeddedStore(tmp_path, uid) as store: redis = store.connect("scheduler")`.
 
-    Leaving it kills the server and closes the clients.
+    Beside the roles it has a user `admin` who may do all (FLUSHALL, CONFIG SET). Leaving it kills the server and closes
+    the clients.
     """
 
-    def __init__(self, directory: Path, uid: str, *, max_bytes: int = 64 << 20, appendfsync: str = "always") -> None:
+    def __init__(self, directory: Path, uid: str, *, max_bytes: int = 64 << 20, persistent: bool = True) -> None:
+        """`persistent`: False runs it without an append-only file, as no store of a job should."""
         self.directory = directory / "store"
         directory.mkdir(parents=True, exist_ok=True)
-        self.password_files = {role: directory / f"{role}.password" for role in ROLES}
+        self.password_files = {role: directory / f"{role}.password" for role in (*ROLES, "admin")}
         for role, path in self.password_files.items():
-            path.write_text(f"password of {role}\n")
+            path.write_text(f"password-of-{role}\n")
+        self._persistent = persistent
         self._process: asyncio.subprocess.Process | None = None
         self._clients: list[Redis] = []
         self.settings = ServerSettings(
@@ -38,8 +41,7 @@ class EmbeddedStore:
             directory=self.directory,
             uid=uid,
             max_bytes=max_bytes,
-            password_files=self.password_files,
-            appendfsync=appendfsync,
+            password_files={role: self.password_files[role] for role in ROLES},
         )
 
     @property
@@ -56,7 +58,11 @@ class EmbeddedStore:
     async def start(self) -> None:
         """Start the server (again) and wait until it answers."""
         arguments = prepare(self.settings)
-        with (self.settings.directory / "valkey.log").open("ab") as log:
+        with (self.directory / "users.acl").open("a") as users:
+            users.write(f"user admin on >{self.password_files['admin'].read_text().strip()} ~* +@all\n")
+        if not self._persistent:
+            arguments += ["--appendonly", "no"]
+        with (self.directory / "valkey.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(*arguments, stdout=log, stderr=log)
         probe = self.connect("scheduler", timeout_s=1.0)
         await eventually(lambda: self._answers(probe), 20.0, "an answer of the store")

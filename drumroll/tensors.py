@@ -47,7 +47,10 @@ def from_proto(tensor: pb.Tensor, name: str) -> Array:
         raise CorruptError(f"{name}: {len(shape)} dimensions, at most {_MAX_DIMS} are allowed")
     if math.prod(shape) * dtype.itemsize != len(tensor.data):
         raise CorruptError(f"{name}: shape {shape} of {dtype} does not hold {len(tensor.data)} bytes")
-    return np.frombuffer(tensor.data, dtype=dtype).reshape(shape)
+    try:
+        return np.frombuffer(tensor.data, dtype=dtype).reshape(shape)
+    except (ValueError, OverflowError) as error:
+        raise CorruptError(f"{name}: {shape} is not a shape of an array") from error
 
 
 def vector(tensor: pb.Tensor, name: str, dtype: npt.DTypeLike) -> Array:

@@ -45,7 +45,6 @@ class ServerSettings:
     password_files: Mapping[str, Path]
     """Role to the file with its password."""
     bind: str = "127.0.0.1"
-    appendfsync: str = "always"
 
 
 def server_command(settings: ServerSettings) -> list[str]:
@@ -87,7 +86,7 @@ def render_config(settings: ServerSettings) -> str:
         "aclfile": f'"{directory / "users.acl"}"',
         # Appends are synced before they are answered; the whole data set is in this file, snapshots are off.
         "appendonly": "yes",
-        "appendfsync": settings.appendfsync,
+        "appendfsync": "always",
         "no-appendfsync-on-rewrite": "no",
         "aof-load-truncated": "yes",
         "save": '""',
