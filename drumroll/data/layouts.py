@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from drumroll.api.spec import Columns
+from drumroll.api.sources import Columns
 from drumroll.errors import DataError, JobError
 
 MISSING = object()

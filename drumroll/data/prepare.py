@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from drumroll.api.spec import DataSource, RLJobSpec
+from drumroll.api.sources import DataSource
+from drumroll.api.spec import RLJobSpec
 from drumroll.data.checks import Example, Problem, check_row, report
 from drumroll.data.files import Row, Rows
 from drumroll.data.layouts import ColumnMap, map_columns
@@ -14,7 +15,7 @@ from drumroll.data.prepared import DatasetInfo, Name, PreparedRow, content_diges
 from drumroll.data.prompts import EncodedPrompt, PromptEncoder, tokenizer_digest
 from drumroll.data.reading import read_rows
 from drumroll.data.tasks import read_tasks
-from drumroll.errors import DataError, JobError
+from drumroll.errors import DataError
 
 logger = logging.getLogger(__name__)
 
@@ -91,16 +92,6 @@ class _Loader:
 
     def _read(self, source: DataSource, name: Name) -> Rows:
         field = f"data.{name}"
-        if (source.path is None) == (not source.tasks):
-            raise JobError(f"{field}: give either path or tasks, exactly one of them")
-        if source.tasks and self.spec.reward.type not in ("tasks", "function"):
-            raise JobError(
-                f"{field}.tasks: generated tasks are scored by reward.type: tasks, not {self.spec.reward.type}"
-            )
-        if self.spec.reward.type == "tasks" and not source.tasks:
-            raise JobError(
-                f"reward.type: tasks scores generated tasks only; give {field}.tasks instead of {field}.path"
-            )
         if source.path is None:
             return _as_chat(
                 read_tasks(source.tasks, field=field, max_rows=source.max_prompts), self.encoder.has_template

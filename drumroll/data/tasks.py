@@ -5,9 +5,10 @@ values that JSON cannot, so the entry itself is not stored.
 """
 
 import difflib
+import warnings
 from typing import Any
 
-from drumroll.api.spec import Task
+from drumroll.api.sources import Task
 from drumroll.data.files import Row, Rows
 from drumroll.errors import JobError
 
@@ -50,8 +51,11 @@ def create(task: dict[str, Any], *, field: str) -> Any:
         JobError: as `read_tasks`.
     """
     try:
-        import reasoning_gym
-        from reasoning_gym.factory import DATASETS
+        with warnings.catch_warnings():
+            # Compiling one of its dependencies warns of a comparison by identity.
+            warnings.simplefilter("ignore", SyntaxWarning)
+            import reasoning_gym
+            from reasoning_gym.factory import DATASETS
     except ImportError as error:
         raise JobError(
             f"{field}: generated tasks need the package reasoning-gym, which does not import: {error}"

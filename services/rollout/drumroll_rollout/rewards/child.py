@@ -16,8 +16,8 @@ from typing import Any
 
 from drumroll.errors import UserError
 from drumroll_rollout.rewards.frames import FrameError, read_frame, write_frame
-from drumroll_rollout.rewards.processes import become_subreaper, descendants, kill_descendants
 from drumroll_rollout.rewards.rewards import Batch, Reward, load_reward
+from drumroll_rollout.rewards.sandbox.processes import become_subreaper, descendants, kill_descendants
 from drumroll_rollout.rewards.setup import WorkerSetup
 
 _PARENT_CHECK_S = 0.5

@@ -45,7 +45,9 @@ class Scorer:
         """End all reward processes; calls that are under way crash."""
         self._closed = True
         for worker in list(self._all):
-            self._end(worker)
+            worker.kill()
+        for _ in range(self._workers):
+            self._idle.put(None)
         self._threads.shutdown(wait=True, cancel_futures=True)
         # A thread may have started a replacement meanwhile.
         for worker in list(self._all):
@@ -103,9 +105,7 @@ class Scorer:
         try:
             yield worker
         finally:
-            if self._closed:
-                self._idle.put(None)
-            else:
+            if not self._closed:
                 self._idle.put(worker if worker.alive else self._replace(worker))
 
     def _replace(self, worker: RewardWorker) -> RewardWorker:

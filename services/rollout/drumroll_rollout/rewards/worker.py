@@ -6,6 +6,7 @@ thread uses it at a time.
 """
 
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -14,8 +15,8 @@ from typing import Any
 from drumroll import environment
 from drumroll.errors import RewardError
 from drumroll_rollout.rewards.frames import FrameError, FrameTimeout, read_frame, write_frame
-from drumroll_rollout.rewards.processes import descendants, kill_tree, resident_bytes
 from drumroll_rollout.rewards.results import RewardCrash
+from drumroll_rollout.rewards.sandbox.processes import descendants, kill_tree, resident_bytes
 from drumroll_rollout.rewards.setup import WorkerSetup, worker_environment
 
 logger = logging.getLogger(__name__)
@@ -80,12 +81,16 @@ class RewardWorker:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self._process.returncode is None and not _has_exited(self._process.pid)
+
+    def kill(self) -> None:
+        """End the process and all that it started, from any thread; a call that is under way crashes. Then `close`."""
+        if self._process.returncode is None:
+            kill_tree(self._process.pid)
 
     def close(self) -> None:
-        """End the process and all that it started."""
-        if self._process.poll() is None:
-            kill_tree(self._process.pid)
+        """`kill`, and release what is held for the process."""
+        self.kill()
         for pipe in (self._input, self._output):
             pipe.close()
         try:
@@ -127,3 +132,8 @@ class RewardWorker:
         used = resident_bytes([self._process.pid, *descendants(self._process.pid)])
         if used > self._setup.memory_bytes:
             raise _OverMemory(used)
+
+
+def _has_exited(pid: int) -> bool:
+    """Without reaping it: as long as a process is not reaped, its id and its group's id name nothing else."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
