@@ -26,6 +26,8 @@ from drumroll.rpc_status import from_status
 
 logger = logging.getLogger(__name__)
 
+PROTOCOL_VERSION = 1
+"""What this code speaks; for min_protocol and max_protocol of a RegisterRequest."""
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 DEFAULT_DEADLINE_S = 600.0
 DEFAULT_ATTEMPT_S = 10.0

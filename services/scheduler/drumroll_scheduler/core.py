@@ -1,0 +1,204 @@
+"""Owns the policy: one event loop, no await between a proposal and its application.
+
+    call -> propose -> apply -> queue for the journal -> (append, shared with other calls) -> reply
+                                     ^
+    settle, before each append: tick, plan the next pass, lease to the replicas that wait
+
+What a call is told is told after `durable()`. Long polls wait for the journal to change.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from drumroll_planner import records as r
+from drumroll_planner.policy import LeaseGrant, Plan, Policy, Rules
+
+from drumroll.clock import Clock
+from drumroll_scheduler.journal import Journal
+from drumroll_scheduler.lines import LinesFile, MetricsFile
+from drumroll_scheduler.rules import steps_total
+from drumroll_scheduler.status import Presence, View, metrics_row
+from drumroll_scheduler.story import Story
+from drumroll_scheduler.timeline import record_row
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseAnswer:
+    """What a replica that asked for work gets."""
+
+    grants: tuple[LeaseGrant, ...] = ()
+    update_first: bool = False
+    register_again: bool = False
+    finished: bool = False
+
+
+@dataclass(slots=True)
+class Waiter:
+    """A replica's call that waits for work."""
+
+    request_id: str
+    update_first: bool
+    woken: asyncio.Event
+
+
+class Core:
+    """The policy, its journal, and what views need."""
+
+    def __init__(
+        self,
+        *,
+        rules: Rules,
+        policy: Policy,
+        story: Story,
+        journal: Journal,
+        make_plan: Callable[[int], Plan],
+        clock: Clock,
+        metrics: MetricsFile,
+        timeline: LinesFile,
+    ) -> None:
+        self.rules = rules
+        self.policy = policy
+        self.story = story
+        self.journal = journal
+        self.clock = clock
+        self.metrics = metrics
+        self.timeline = timeline
+        self.presence: dict[str, Presence] = {}
+        self.trainer_heard_at: float | None = None
+        self.counters: dict[str, float] = {}
+        self.sweep_now = asyncio.Event()
+        self.ended = asyncio.Event()
+        """Set once the policy has ended the job."""
+        if policy.outcome is not None:
+            self.ended.set()
+        self._make_plan = make_plan
+        self._waiting: dict[str, Waiter] = {}
+
+    @property
+    def incarnation(self) -> int:
+        return self.journal.ledger.incarnation
+
+    @property
+    def steps_total(self) -> int:
+        return steps_total(self.rules, self.story.live.get("steps"))
+
+    def count(self, name: str, amount: float = 1.0) -> None:
+        """Raise one of the shell's own counters."""
+        self.counters[name] = self.counters.get(name, 0.0) + amount
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    def take(self, records: Sequence[r.Record]) -> None:
+        """Apply records and queue them for the journal; the caller replies after `durable()`."""
+        now = self.clock.wall()
+        for record in records:
+            self.policy.apply(record)
+            self._show(record, now)
+        self.journal.add(records)
+
+    async def durable(self) -> None:
+        """Wait until all that was taken so far is in the ledger."""
+        await self.journal.durable()
+
+    def settle(self) -> None:
+        """Let time pass, plan what is to be planned, lease what may be leased."""
+        now = self.clock.monotonic()
+        self.take(self.policy.tick(now))
+        while (epoch := self.policy.needs_plan()) is not None:
+            self.take(self.policy.add_plan(self._make_plan(epoch)))
+        if self.policy.outcome is not None:
+            self._wake_all()
+        elif self._waiting:
+            self._assign(now)
+
+    def _show(self, record: r.Record, now: float) -> None:
+        done = self.story.apply(record, now)
+        row = record_row(record, now)
+        if row is not None:
+            self.timeline.add(row)
+        # A decision that was adopted from the trainer is trained without figures: an older row says more.
+        if done is not None and (done.stats or done.step > self.metrics.last_step):
+            self.metrics.add_step(metrics_row(done, self.gauges()))
+        elif isinstance(record, r.Rewound):
+            self.metrics.cut(from_step=record.step)
+        elif isinstance(record, r.Covered):
+            self.sweep_now.set()
+        elif isinstance(record, r.JobEnded):
+            self.ended.set()
+
+    # -- leases --------------------------------------------------------------------------------------------------
+
+    async def lease(
+        self, replica: str, instance: str, *, free_slots: int, request_id: str, wait_s: float
+    ) -> LeaseAnswer:
+        """Wait for work, at most `wait_s`."""
+        if self.policy.outcome is None and not self.policy.granted(request_id):
+            now = self.clock.monotonic()
+            if not self.policy.ask(now, replica, instance, free_slots, request_id):
+                return LeaseAnswer(register_again=True)
+            update_first = await self._wait_for_work(replica, request_id, wait_s)
+        else:
+            update_first = False
+        grants = self.policy.granted(request_id)
+        if self.policy.outcome is not None:
+            await self.durable()
+            return LeaseAnswer(finished=True)
+        if grants:
+            await self.durable()
+        return LeaseAnswer(grants, update_first=update_first and not grants)
+
+    async def _wait_for_work(self, replica: str, request_id: str, wait_s: float) -> bool:
+        """True: the replica gets nothing before it has newer weights."""
+        waiter = Waiter(request_id, False, asyncio.Event())
+        older = self._waiting.get(replica)
+        self._waiting[replica] = waiter
+        if older is not None:
+            older.woken.set()
+        self.journal.poke()
+        try:
+            async with asyncio.timeout(wait_s):
+                await waiter.woken.wait()
+        except TimeoutError:
+            pass
+        finally:
+            if self._waiting.get(replica) is waiter:
+                del self._waiting[replica]
+                self.policy.withdraw(replica)
+        return waiter.update_first
+
+    def _assign(self, now: float) -> None:
+        assignment = self.policy.assign(now)
+        self.take(assignment.records)
+        for name, waiter in self._waiting.items():
+            waiter.update_first = name in assignment.update_first
+            # Where nothing newer exists yet, an early answer would only make the replica ask again at once.
+            if name in assignment.grants or (waiter.update_first and self._can_update(name)):
+                waiter.woken.set()
+
+    def _can_update(self, name: str) -> bool:
+        replica, newest = self.story.replicas.get(name), self.story.newest
+        if replica is None or newest is None:
+            return False
+        return replica.attested is None or replica.attested < newest.version
+
+    def _wake_all(self) -> None:
+        for waiter in self._waiting.values():
+            waiter.woken.set()
+
+    # -- views ---------------------------------------------------------------------------------------------------
+
+    def gauges(self) -> dict[str, float]:
+        """The policy's gauges and the shell's counters."""
+        return {**self.policy.gauges(), **self.counters}
+
+    def view(self) -> View:
+        """What a status is made of, now."""
+        return View(
+            story=self.story,
+            presence=self.presence,
+            gauges=self.gauges(),
+            steps_total=self.steps_total,
+            now=self.clock.monotonic(),
+            trainer_heard_at=self.trainer_heard_at,
+        )

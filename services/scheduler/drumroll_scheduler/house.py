@@ -1,0 +1,45 @@
+"""What the scheduler does on its own between calls: lets time pass, sweeps, archives, looks after the store."""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from drumroll.errors import StoreUnavailable
+from drumroll_scheduler.archive import Archive
+from drumroll_scheduler.core import Core
+from drumroll_scheduler.sweeper import Sweeper
+from drumroll_scheduler.timeline import queue_row
+
+logger = logging.getLogger(__name__)
+
+
+async def pass_time(core: Core, *, every_s: float) -> None:
+    """Settle every so often, whether anybody calls or not."""
+    while True:
+        core.journal.poke()
+        await asyncio.sleep(every_s)
+
+
+async def keep_house(core: Core, archive: Archive, sweeper: Sweeper, *, every_s: float) -> None:
+    """Housekeeping for ever; at once after a checkpoint."""
+    while True:
+        core.sweep_now.clear()
+        await _clean(core, archive, sweeper)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(every_s):
+                await core.sweep_now.wait()
+
+
+async def _clean(core: Core, archive: Archive, sweeper: Sweeper) -> None:
+    # Found here within seconds: a store that lost everything while nothing is appended, or a successor.
+    core.journal.check()
+    await sweeper.sweep()
+    core.timeline.add(queue_row(core.gauges(), core.clock.wall()))
+    core.metrics.flush()
+    core.timeline.flush()
+    if archive.due:
+        try:
+            await archive.close_segment()
+        except (OSError, StoreUnavailable) as error:
+            # Nothing was trimmed: the store holds the entries until the volume takes them.
+            logger.warning("the journal cannot be archived now: %s", error)

@@ -1,0 +1,228 @@
+"""The start of a scheduler: take the ledger over, replay it into a policy, refuse what may not have changed.
+
+store holds the ledger                    -> snapshot and tail
+store is empty, the volume knows the job  -> checkpoint and archived segments, into a new ledger
+neither                                   -> a new job
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from drumroll_planner import records as r
+from drumroll_planner.codec import from_proto
+from drumroll_planner.planners import build_planner
+from drumroll_planner.policy import Policy, Rules
+from drumroll_proto.v1 import journal_pb2
+
+from drumroll.clock import Clock
+from drumroll.data import PreparedDataset
+from drumroll.errors import DataError, JobError, StoreLost
+from drumroll.job import ResolvedJob
+from drumroll.ledger import Ledger
+from drumroll.store import Redis
+from drumroll_scheduler.archive import read_incarnation, write_incarnation
+from drumroll_scheduler.core import Core
+from drumroll_scheduler.journal import Journal
+from drumroll_scheduler.lines import LinesFile, MetricsFile
+from drumroll_scheduler.planning import PassPlanner
+from drumroll_scheduler.recovery import archived_story
+from drumroll_scheduler.rules import rules_digest, rules_of
+from drumroll_scheduler.snapshot import LedgerSnapshot, compress, decode
+from drumroll_scheduler.status import metrics_row, missing_rows
+from drumroll_scheduler.story import Story
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A policy and its story, as far as the journal tells."""
+
+    policy: Policy
+    story: Story
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Changes that a resume may bring, each by its named flag."""
+
+    data: bool = False
+    """--accept-data-change"""
+    job: bool = False
+    """--accept-job-change"""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A core whose ledger is this scheduler's."""
+
+    core: Core
+    store_was_lost: bool
+
+
+def replay(
+    rules: Rules,
+    snapshot: LedgerSnapshot | None,
+    entries: Sequence[tuple[int, bytes]],
+    *,
+    incarnation: int,
+) -> Past:
+    """Take the snapshot, then every record behind it.
+
+    Raises:
+        CorruptError: an entry is not a journal entry.
+    """
+    if snapshot is None:
+        policy, story, last_seq = Policy(rules, incarnation=incarnation), Story(), 0
+    else:
+        policy = Policy.from_snapshot(rules, snapshot.policy, incarnation=incarnation)
+        story, last_seq = Story.from_json(snapshot.story), snapshot.upto_seq
+    for seq, data in entries:
+        for message in journal_pb2.JournalEntry.FromString(data).records:
+            record = from_proto(message)
+            policy.apply(record)
+            story.apply(record, message.time)
+        last_seq = seq
+    return Past(policy, story, last_seq)
+
+
+def check_unchanged(story: Story, opened: r.JobOpened, accept: Accept) -> tuple[r.Record, ...]:
+    """What is journaled of a start or a resume: the job's opening, where it is new or may change (case W6).
+
+    Raises:
+        DataError: other data than at the start, without --accept-data-change.
+        JobError: other fixed values than at the start, without --accept-job-change.
+    """
+    before = story.opened
+    if before == opened:
+        return ()
+    if before is not None and before.data_digest != opened.data_digest and not accept.data:
+        raise DataError(
+            f"data.train was {before.num_prompts} rows with digest {before.data_digest[:16]} when this job started "
+            f"and is now {opened.num_prompts} rows with digest {opened.data_digest[:16]}; give it the same data, "
+            "start a new job, or resume with --accept-data-change"
+        )
+    fixed = (before.rules_digest, before.seed, before.model_digest) if before is not None else ()
+    if before is not None and fixed != (opened.rules_digest, opened.seed, opened.model_digest) and not accept.job:
+        raise JobError(
+            "groupSize, promptsPerStep, maxPolicyLag, seed, planner or model differ from those that this job started "
+            "with; put the old values back, start a new job, or resume with --accept-job-change"
+        )
+    return (opened,)
+
+
+def opening_record(job: ResolvedJob, dataset: PreparedDataset) -> r.JobOpened:
+    """What a job is opened with."""
+    return r.JobOpened(
+        job_uid=job.uid,
+        rules_digest=rules_digest(job.spec),
+        data_digest=dataset.info.digest,
+        num_prompts=dataset.info.num_prompts,
+        seed=job.spec.seed,
+        model_digest=model_digest(Path(job.layout.model_dir)),
+    )
+
+
+def model_digest(model_dir: Path) -> str:
+    """SHA-256 of the model's config.json, hexadecimal; empty where there is none (a replayed engine needs no model)."""
+    try:
+        return hashlib.sha256((model_dir / "config.json").read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+async def _take_over(job: ResolvedJob, rules: Rules, redis: Redis) -> tuple[Ledger, bool]:
+    """The ledger, and whether the store had lost it."""
+    journal_dir = job.layout.journal_dir
+    floor = read_incarnation(journal_dir)
+    try:
+        ledger = await Ledger.open(redis, job.uid, floor=floor)
+    except StoreLost as error:
+        logger.error("the store lost the ledger: %s", error)
+        return await _rebuild(job, rules, redis, floor), True
+    if floor and ledger.last_seq == 0 and ledger.snapshot is None:
+        logger.error("the store is empty, but incarnation %d of this job has been here", floor)
+        return await _rebuild(job, rules, redis, floor), True
+    return ledger, False
+
+
+async def _rebuild(job: ResolvedJob, rules: Rules, redis: Redis, floor: int) -> Ledger:
+    layout = job.layout
+    snapshot, entries = archived_story(
+        checkpoints_dir=layout.checkpoints_dir, journal_dir=layout.journal_dir, job_uid=job.uid
+    )
+    past = replay(rules, snapshot, entries, incarnation=floor)
+    whole = LedgerSnapshot(
+        job_uid=job.uid,
+        upto_seq=past.last_seq,
+        incarnation=floor,
+        policy=past.policy.snapshot(),
+        story=past.story.to_json(),
+        checkpoint=snapshot.checkpoint if snapshot is not None else None,
+    )
+    data = compress(whole.to_json())
+    return await Ledger.rebuild(redis, job.uid, snapshot=data, upto_seq=past.last_seq, floor=floor)
+
+
+async def open_job(job: ResolvedJob, redis: Redis, *, clock: Clock, accept: Accept, give_up_s: float) -> Opened:
+    """Take the job over.
+
+    Raises:
+        DataError, JobError: it may not go on like this.
+        CorruptError: ledger, archive or prepared data are damaged.
+        StoreUnavailable: the store does not answer.
+    """
+    dataset = PreparedDataset.open(Path(job.layout.data_dir), "train")
+    rules = rules_of(job, dataset.info.num_prompts)
+    ledger, was_lost = await _take_over(job, rules, redis)
+    await asyncio.to_thread(write_incarnation, job.layout.journal_dir, ledger.incarnation)
+    snapshot = decode(ledger.snapshot, job_uid=job.uid) if ledger.snapshot else None
+    past = replay(rules, snapshot, ledger.entries, incarnation=ledger.incarnation)
+    remade = not (accept.data or accept.job)
+    opening = check_unchanged(past.story, opening_record(job, dataset), accept)
+    planner = PassPlanner(
+        build_planner(job.spec.scheduler.planner), seed=job.spec.seed, prompt_tokens=dataset.prompt_tokens()
+    )
+    journal = Journal(ledger, tail=ledger.entries, last_seq=ledger.last_seq, clock=clock, give_up_s=give_up_s)
+    core = Core(
+        rules=rules,
+        policy=past.policy,
+        story=past.story,
+        journal=journal,
+        make_plan=lambda epoch: planner.plan(epoch, past.story.plans.get(epoch) if remade else None),
+        clock=clock,
+        metrics=_metrics_of(job),
+        timeline=LinesFile(_timeline_path(job)),
+    )
+    core.policy.restored(clock.monotonic())
+    for step in missing_rows(core.story, core.metrics.last_step):
+        core.metrics.add_step(metrics_row(step, {}))
+    core.take(opening)
+    if was_lost and snapshot is not None and snapshot.checkpoint is not None:
+        core.take(_coverage_of(core, snapshot))
+    return Opened(core, was_lost)
+
+
+def _coverage_of(core: Core, snapshot: LedgerSnapshot) -> Sequence[r.Record]:
+    """The checkpoint that the snapshot came from is complete: its coverage was journaled after it, and got lost."""
+    mark = snapshot.checkpoint
+    assert mark is not None
+    covered_step = core.story.covered.step if core.story.covered is not None else 0
+    if covered_step >= mark.step:
+        return ()
+    return core.policy.covered(r.Covered(mark.step, mark.version, mark.lineage, f"step_{mark.step:06d}"))
+
+
+def _metrics_of(job: ResolvedJob) -> MetricsFile:
+    metrics = MetricsFile(Path(job.metrics_path) if job.metrics_path else None)
+    metrics.mend()
+    return metrics
+
+
+def _timeline_path(job: ResolvedJob) -> Path | None:
+    return Path(job.metrics_path).with_name("timeline.jsonl") if job.metrics_path else None

@@ -1,0 +1,99 @@
+"""What replicas call. Each method takes the request and makes the reply, without its header."""
+
+from drumroll_proto.v1 import scheduler_pb2 as pb
+
+from drumroll_scheduler import translate
+from drumroll_scheduler.core import Core
+from drumroll_scheduler.status import Presence
+from drumroll_scheduler.timeline import sample_row, weights_row
+
+MAX_WAIT_S = 60.0
+
+
+class RolloutCalls:
+    """See the module."""
+
+    def __init__(self, core: Core, *, heartbeat_s: float) -> None:
+        self._core = core
+        self._heartbeat_s = heartbeat_s
+
+    async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
+        """Register a replica; it attests and leases after that."""
+        core = self._core
+        protocol = translate.agree_protocol(request)
+        name, instance = translate.replica(request.replica)
+        now = core.clock.monotonic()
+        core.take(core.policy.register_replica(now, name, instance, request.slots))
+        core.presence[name] = Presence(now)
+        await core.durable()
+        return pb.RegisterReply(
+            protocol=protocol,
+            heartbeat_s=self._heartbeat_s,
+            lease_term_s=core.rules.lease_term_s,
+            newest=translate.weights(core.story.newest),
+        )
+
+    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
+        """Take what a replica holds; say what it should hold."""
+        core = self._core
+        name, instance = translate.replica(request.replica)
+        now = core.clock.monotonic()
+        held = {lease.lease_id: lease.tokens_done for lease in request.leases}
+        attested = request.attested_version if request.attested else None
+        known = core.story.replicas.get(name)
+        before = known.attested if known is not None else None
+        answer = core.policy.heartbeat(now, name, instance, held, attested, request.draining)
+        core.take(answer.records)
+        if answer.known:
+            core.presence[name] = Presence(now, request.draining, dict(request.gauges))
+            if attested is not None and attested != before:
+                core.timeline.add(weights_row(name, attested, request.gauges, core.clock.wall()))
+        await core.durable()
+        return pb.HeartbeatReply(
+            missing=[translate.lease_grant(grant) for grant in answer.missing],
+            abort=answer.abort,
+            newest=translate.weights(core.story.newest),
+            drain=core.policy.outcome is not None,
+            register_again=not answer.known,
+        )
+
+    async def lease(self, request: pb.LeaseRequest) -> pb.LeaseReply:
+        """Samples to generate, as soon as there are some."""
+        name, instance = translate.replica(request.replica)
+        answer = await self._core.lease(
+            name,
+            instance,
+            free_slots=request.free_slots,
+            request_id=request.header.request_id,
+            wait_s=min(MAX_WAIT_S, request.wait_ms / 1000.0),
+        )
+        return pb.LeaseReply(
+            leases=[translate.lease_grant(grant) for grant in answer.grants],
+            update_first=answer.update_first,
+            register_again=answer.register_again,
+            finished=answer.finished,
+        )
+
+    async def report(self, request: pb.ReportRequest) -> pb.ReportReply:
+        """Accept samples, or say why not."""
+        core = self._core
+        name, instance = translate.replica(request.replica)
+        samples = [translate.sample_report(sample) for sample in request.samples]
+        answer = core.policy.report(core.clock.monotonic(), name, instance, samples)
+        core.take(answer.records)
+        for sample, verdict in zip(request.samples, answer.verdicts, strict=True):
+            core.count("reports_accepted" if verdict.accepted else "reports_refused")
+            if verdict.accepted:
+                core.timeline.add(sample_row(name, sample))
+        await core.durable()
+        return pb.ReportReply(verdicts=translate.verdicts(answer.verdicts))
+
+    async def hand_back(self, request: pb.HandBackRequest) -> pb.HandBackReply:
+        """Take leases back."""
+        core = self._core
+        name, instance = translate.replica(request.replica)
+        samples = [translate.handed_back(sample) for sample in request.samples]
+        answer = core.policy.hand_back(core.clock.monotonic(), name, instance, samples, request.leaving)
+        core.take(answer.records)
+        await core.durable()
+        return pb.HandBackReply(verdicts=translate.verdicts(answer.verdicts))
