@@ -40,6 +40,8 @@ class Ledger:
         self._keys = [f"drumroll:{{{uid}}}:{name}" for name in ("incarnation", "journal", "snapshot")]
         self._lock = asyncio.Lock()
         self._unsure: bytes | None = None
+        self.sync_ms = _SYNC_MS
+        """How long a sync may take before it counts as failed."""
         self.incarnation = incarnation
         self.last_seq = 0
         """Sequence number of the newest entry; 0 before the first."""
@@ -149,14 +151,14 @@ class Ledger:
         if not sync:
             return self._verdict(await command(self._redis, *call))
         try:
-            replies = await commands(self._redis, [call, ("WAITAOF", 1, 0, _SYNC_MS)])
+            replies = await commands(self._redis, [call, ("WAITAOF", 1, 0, self.sync_ms)])
         except ProtocolError as error:
             if "appendonly is disabled" in str(error):
                 raise UserError(f"the store at {address(self._redis)} has no append-only file: {error}") from error
             raise
         verdict = self._verdict(replies[0])
         if replies[1][0] < 1:
-            raise StoreUnavailable(f"the store at {address(self._redis)} did not sync within {_SYNC_MS} ms")
+            raise StoreUnavailable(f"the store at {address(self._redis)} did not sync within {self.sync_ms} ms")
         return verdict
 
     def _verdict(self, reply: list[Any]) -> list[Any]:

@@ -66,7 +66,8 @@ if last >= seq then
   redis.call('HSET', KEYS[1], 'n', mine)
   return {'ok'}
 end
-redis.call('XADD', KEYS[2], ARGV[2] .. '-0', 'd', data, 's', digest, 'i', mine)
+local added = redis.pcall('XADD', KEYS[2], ARGV[2] .. '-0', 'd', data, 's', digest, 'i', mine)
+if type(added) == 'table' then return {'lost', 'the journal does not end at entry ' .. last .. ': ' .. added.err} end
 redis.call('HSET', KEYS[1], 'seq', ARGV[2], 'digest', digest)
 return {'ok'}
 """
