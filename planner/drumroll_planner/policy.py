@@ -1,296 +1,363 @@
 """The scheduling policy: tickets, leases, steps and the lag rule as one deterministic state machine.
 
-`propose` methods look at the state and return records; they change nothing durable. The caller journals the
-records and hands them to `apply`, which is the only way the durable state changes. Time comes in as `now`
-(monotonic seconds), ids come in as `incarnation` and an internal counter. Leases' deadlines are not durable: after
-a restart each lease has one full term from `restored(now)`.
+Methods that return records look at the state and change nothing durable. The caller journals the records and hands
+them to `apply`, which is the only way the durable state changes, before it calls any of them again: their answers
+build on the state as it stands. Time comes in as `now` (monotonic seconds), lease ids come from the incarnation and
+a counter. Leases' deadlines, asks and plans are not durable: after a restart each lease has one full term from
+`restored(now)`, replicas ask again, and `needs_plan` names the plans that are missing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from drumroll.errors import CorruptError, UserError
+from drumroll_planner import ends, facts, replicas, trainer
 from drumroll_planner import records as r
+from drumroll_planner import snapshot as snapshots
+from drumroll_planner.admission import checkpoint_wanted, needed_plan
+from drumroll_planner.answers import (
+    Assignment,
+    HandedBack,
+    HeartbeatAnswer,
+    LeaseGrant,
+    SampleReport,
+    StepAnswer,
+    Verdict,
+    Verdicts,
+)
+from drumroll_planner.assigning import Assigning, grant_of
+from drumroll_planner.clocks import Clocks
+from drumroll_planner.gauges import gauges
+from drumroll_planner.retention import oldest_needed_entry, releasable_versions
+from drumroll_planner.rules import LagPolicy, Plan, Rules
+from drumroll_planner.state import State
+from drumroll_planner.steps import decide
+from drumroll_planner.waiting import Ask, WaitingReplicas
 
-LagPolicy = Literal["wait", "drop", "mask"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the policy needs to know of a job; immutable but for what `LiveSet` may change."""
-
-    num_prompts: int
-    group_size: int
-    prompts_per_step: int
-    max_policy_lag: int
-    target_policy_lag: int
-    lag_policy: LagPolicy
-    steps: int | None
-    epochs: int | None
-    """Exactly one of steps and epochs is set."""
-    max_attempts: int
-    max_failed_tickets: float
-    lease_term_s: float
-    dynamic_sampling: bool
-    max_sampling_tries: int
-    order: Literal["plan", "completion"]
-    """Which of equally old complete tickets a step takes first."""
-    max_stream_bytes: int
-    """Admission stops at 85 % of this, a checkpoint is asked for at 70 %."""
-    keep_versions: int
-    max_bad_samples_in_a_row: int = 3
-    """A replica that sends this many bad samples in a row is taken out of service."""
-
-
-class Plan(Protocol):
-    """One pass: which row stands at each ordinal, and what is predicted of it."""
-
-    epoch: int
-    digest: str
-    planner: str
-
-    def __len__(self) -> int: ...
-
-    def row(self, ordinal: int) -> int:
-        """Row of the prepared data set."""
-        ...
-
-    def predicted_tokens(self, ordinal: int) -> int:
-        """Expected length of one answer in tokens; 0 where unknown."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseGrant:
-    """What a replica is told of a lease."""
-
-    lease_id: str
-    kind: r.LeaseKind
-    ticket: r.TicketId
-    row: int
-    index: int
-    attempt: int
-    version: int
-    partial: r.PartialRef | None
-    predicted_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """Answers to the replicas that ask for work."""
-
-    records: tuple[r.Record, ...]
-    grants: Mapping[str, tuple[LeaseGrant, ...]]
-    """Replica name to its new leases; replicas that get nothing are absent."""
-    update_first: frozenset[str]
-    """Replicas that get nothing because their weights are too old for the lag rule."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatAnswer:
-    records: tuple[r.Record, ...]
-    known: bool
-    """False: the replica or this instance of it is not registered."""
-    missing: tuple[LeaseGrant, ...]
-    abort: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SampleReport:
-    lease_id: str
-    ticket: r.TicketId
-    index: int
-    attempt: int
-    entry_id: str
-    sha256: bytes
-    num_bytes: int
-    oldest_version: int
-    newest_version: int
-    num_tokens: int
-    reward: float
-    finished: bool
-
-
-@dataclass(frozen=True, slots=True)
-class HandedBack:
-    lease_id: str
-    reason: r.ReturnReason
-    partial: r.PartialRef | None
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Answer to one reported or handed back sample."""
-
-    lease_id: str
-    accepted: bool
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verdicts:
-    records: tuple[r.Record, ...]
-    verdicts: tuple[Verdict, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StepAnswer:
-    """Answer to the trainer's next-step call."""
-
-    outcome: Literal["decided", "wait", "finished", "send_known", "rewind", "failed"]
-    records: tuple[r.Record, ...] = ()
-    decision: r.Decided | None = None
-    rewind: r.Rewound | None = None
-    reason: str = ""
+__all__ = [
+    "Assignment",
+    "HandedBack",
+    "HeartbeatAnswer",
+    "LagPolicy",
+    "LeaseGrant",
+    "Plan",
+    "Policy",
+    "Rules",
+    "SampleReport",
+    "StepAnswer",
+    "Verdict",
+    "Verdicts",
+]
 
 
 class Policy:
     """See the module. One instance per job, in one thread."""
 
     def __init__(self, rules: Rules, *, incarnation: int = 0) -> None:
-        raise NotImplementedError
+        self._begin(State(rules), incarnation)
+
+    def _begin(self, state: State, incarnation: int) -> None:
+        self._state = state
+        self._incarnation = incarnation
+        self._num_leases = 0
+        self._clocks = Clocks(state.rules.lease_term_s)
+        self._waiting = WaitingReplicas(state)
+        self._plans: dict[int, Plan] = {}
+        self._trainer_behind = False
+
+    @property
+    def rules(self) -> Rules:
+        return self._state.rules
+
+    @property
+    def state(self) -> State:
+        """To look at, never to change."""
+        return self._state
 
     # -- durable state -------------------------------------------------------------------------------------------
 
     @classmethod
     def from_snapshot(cls, rules: Rules, snapshot: Mapping[str, Any], *, incarnation: int) -> "Policy":
-        """The policy as it was when `snapshot()` was taken; journal records after it are then applied."""
-        raise NotImplementedError
+        """The policy as it was when `snapshot()` was taken; journal records after it are then applied.
+
+        Raises:
+            ValueError: the snapshot has another format.
+        """
+        policy = cls(rules, incarnation=incarnation)
+        policy._begin(snapshots.restore(rules, snapshot), incarnation)
+        return policy
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-able durable state: round-trips through `json` and `from_snapshot` exactly."""
-        raise NotImplementedError
+        return snapshots.snapshot(self._state)
 
     def apply(self, record: r.Record) -> None:
         """Change the durable state by one fact."""
-        raise NotImplementedError
+        lease = self._state.leases.get(record.lease_id) if isinstance(record, r.Returned | r.Accepted) else None
+        facts.apply(self._state, record)
+        if lease is not None:
+            self._clocks.ended(lease.lease_id)
+            self._waiting.moved(lease.replica)
+        match record:
+            case r.Leased():
+                self._clocks.started(record.lease_id)
+                self._waiting.moved(record.replica)
+            case r.ReplicaJoined():
+                self._clocks.heard(record.replica)
+                self._waiting.remove(record.replica)
+            case r.Attested():
+                self._waiting.moved(record.replica)
 
     def restored(self, now: float) -> None:
         """Called once after a restart's replay: every lease gets a full term, every replica a fresh heartbeat."""
-        raise NotImplementedError
+        self._clocks.now = now
+        self._clocks.restart(self._state)
 
     # -- plans ---------------------------------------------------------------------------------------------------
 
     def needs_plan(self) -> int | None:
         """The epoch whose plan must be added now, or None. The next pass is asked for before this one is used up."""
-        raise NotImplementedError
+        return needed_plan(self._state, self._plans)
 
     def add_plan(self, plan: Plan) -> tuple[r.Record, ...]:
-        """Give the pass that `needs_plan` named, or (after a restart) one that a journaled PassPlanned names."""
-        raise NotImplementedError
+        """Give the pass that `needs_plan` named, or (after a restart) one that a journaled PassPlanned names.
+
+        Raises:
+            CorruptError: the plan is not the one that was journaled for this pass.
+        """
+        known = self._state.passes.get(plan.epoch)
+        if known is not None and (known.plan_digest, known.num_tickets) != (plan.digest, len(plan)):
+            raise CorruptError(
+                f"the plan of epoch {plan.epoch} has digest {plan.digest} and {len(plan)} tickets; "
+                f"the journal has {known.plan_digest} and {known.num_tickets}"
+            )
+        self._plans[plan.epoch] = plan
+        for epoch in [epoch for epoch in self._plans if epoch < self._state.cursor.epoch]:
+            del self._plans[epoch]
+        return () if known is not None else (r.PassPlanned(plan.epoch, len(plan), plan.digest, plan.planner),)
+
+    def length_history(self) -> npt.NDArray[np.float32]:
+        """Mean answer length of each row when it was last trained, in tokens [num_prompts]; NaN where it never was."""
+        return self._state.lengths.copy()
 
     # -- replicas ------------------------------------------------------------------------------------------------
 
+    def is_banned(self, replica: str, instance: str) -> bool:
+        """Whether this instance was taken out of service for bad samples; registering it again changes nothing."""
+        return self._state.banned.get(replica) == instance
+
     def register_replica(self, now: float, replica: str, instance: str, slots: int) -> tuple[r.Record, ...]:
         """A replica (again): leases of an older instance of the same name come back as lost."""
-        raise NotImplementedError
+        self._clocks.now = now
+        if self._is_registered(replica, instance):
+            self._clocks.heard(replica)
+        return replicas.joins(self._state, self._clocks, replica, instance, slots)
 
     def heartbeat(
         self, now: float, replica: str, instance: str, held: Mapping[str, int], attested: int | None, draining: bool
     ) -> HeartbeatAnswer:
         """`held`: lease id to tokens done. Progress renews a lease; being alive does not."""
-        raise NotImplementedError
+        self._clocks.now = now
+        if not self._is_registered(replica, instance):
+            return HeartbeatAnswer((), False, (), tuple(held))
+        self._clocks.heard(replica)
+        known = self._state.replicas[replica]
+        for lease_id in [lease_id for lease_id in held if lease_id in known.leases]:
+            self._clocks.progress(lease_id, held[lease_id])
+        if draining:
+            self.withdraw(replica)
+        records = [] if attested is None else replicas.attests(self._state, known, attested)
+        stopped = {record.lease_id for record in records if isinstance(record, r.Returned)}
+        if self._state.outcome is not None:
+            return HeartbeatAnswer(tuple(records), True, (), tuple(held))
+        missing = [lease_id for lease_id in known.leases if lease_id not in held and lease_id not in stopped]
+        return HeartbeatAnswer(
+            records=tuple(records),
+            known=True,
+            missing=tuple(grant_of(self._state, self._state.leases[lease_id]) for lease_id in missing),
+            abort=tuple(lease_id for lease_id in held if lease_id not in known.leases or lease_id in stopped),
+        )
 
     def ask(self, now: float, replica: str, instance: str, free_slots: int, request_id: str) -> bool:
         """The replica waits for work, for up to `free_slots` samples. False: not registered. Not durable."""
-        raise NotImplementedError
+        self._clocks.now = now
+        if not self._is_registered(replica, instance):
+            return False
+        self._clocks.heard(replica)
+        if free_slots > 0:
+            self._waiting.add(replica, Ask(free_slots, request_id))
+        return True
 
     def withdraw(self, replica: str) -> None:
         """The replica no longer waits (its call ended)."""
-        raise NotImplementedError
+        self._waiting.remove(replica)
 
     def assign(self, now: float) -> Assignment:
-        """Lease what may be leased to the replicas that wait, sample by sample to the least loaded."""
-        raise NotImplementedError
+        """Lease what may be leased to the replicas that wait, sample by sample to the least loaded.
+
+        A replica that gets something no longer waits.
+        """
+        self._clocks.now = now
+        if self._state.outcome is not None or self._state.no_more_steps:
+            return Assignment((), {}, frozenset())
+        return Assigning(self._state, self._plans, self._waiting, self._lease_id).run()
+
+    def _lease_id(self) -> str:
+        self._num_leases += 1
+        return f"{self._incarnation}-{self._num_leases}"
 
     def granted(self, request_id: str) -> tuple[LeaseGrant, ...]:
         """Leases that an earlier call with this request id got and that are still live: the answer to its retry."""
-        raise NotImplementedError
+        lease_ids = self._state.by_request.get(request_id, {})
+        return tuple(grant_of(self._state, self._state.leases[lease_id]) for lease_id in lease_ids)
 
     def report(self, now: float, replica: str, instance: str, samples: Sequence[SampleReport]) -> Verdicts:
         """Accept samples whose lease is the current one of its sample; a repeated accepted report is accepted again."""
-        raise NotImplementedError
+        self._clocks.now = now
+        if self._is_registered(replica, instance):
+            self._clocks.heard(replica)
+        return replicas.report(self._state, replica, instance, samples)
 
     def hand_back(
         self, now: float, replica: str, instance: str, samples: Sequence[HandedBack], leaving: bool
     ) -> Verdicts:
         """Take leases back; partials of a current lease are kept. `leaving` also ends the registration."""
-        raise NotImplementedError
+        self._clocks.now = now
+        if self._is_registered(replica, instance):
+            self._clocks.heard(replica)
+        return replicas.hand_back(self._state, self._clocks, replica, instance, samples, leaving)
+
+    def _is_registered(self, replica: str, instance: str) -> bool:
+        known = self._state.replicas.get(replica)
+        return known is not None and known.instance == instance
 
     # -- trainer -------------------------------------------------------------------------------------------------
 
     def register_trainer(self, now: float, step: int, chain: str, version: int, lineage: int) -> tuple[r.Record, ...]:
-        """A new trainer process that goes on with `step`; older trainer epochs are void from now on."""
-        raise NotImplementedError
+        """A new trainer process that goes on with `step`; older trainer epochs are void from now on.
+
+        One whose checkpoint is of an older lineage is answered with the rewind until it announces its version.
+        """
+        self._clocks.now = now
+        self._trainer_behind = lineage != self._state.lineage
+        return (r.TrainerRegistered(self._state.trainer_epoch + 1, step),)
 
     @property
     def trainer_epoch(self) -> int:
         """Epoch of the newest trainer."""
-        raise NotImplementedError
+        return self._state.trainer_epoch
 
     def next_step(self, step: int, chain: str, known: Sequence[r.Decided]) -> StepAnswer:
         """The decision of `step`, if there is one. `known`: decisions that the ledger lost, to be adopted."""
-        raise NotImplementedError
+        return trainer.next_step(self._state, step, chain, known, behind=self._trainer_behind)
 
     def trained(self, step: int, version: int, chain: str, stats: Mapping[str, float]) -> tuple[r.Record, ...]:
         """The trainer has made `version` in `step`. A replayed step gives no records."""
-        raise NotImplementedError
+        return trainer.trained(self._state, step, version, chain, dict(stats))
 
     def covered(self, covered: r.Covered) -> tuple[r.Record, ...]:
         """A durable checkpoint holds all steps below `covered.step`: their tickets end."""
-        raise NotImplementedError
+        return trainer.covered(self._state, covered)
 
     def lost_samples(self, step: int, samples: Iterable[tuple[r.TicketId, int]]) -> tuple[r.Record, ...]:
         """Samples of a decided step are gone: rewind to the newest checkpoint."""
-        raise NotImplementedError
+        return trainer.lost_samples(self._state, step, list(samples))
 
     def announce(self, weights: r.Announced, diverged: r.ReplayDiverged | None) -> tuple[r.Record, ...]:
         """A version is published. Announcing a known version again gives no records."""
-        raise NotImplementedError
+        rewound = self._state.rewound
+        if rewound is not None and weights.lineage == rewound.lineage:
+            self._trainer_behind = False
+        return trainer.announce(self._state, weights, diverged)
 
     def pin(self, holder: str, version: int) -> tuple[bool, tuple[r.Record, ...]]:
         """Keep a version until it is unpinned; False where it is unknown or already released."""
-        raise NotImplementedError
+        if (holder, version) in self._state.pins:
+            return True, ()
+        if version not in self._state.announced or version in releasable_versions(self._state):
+            return False, ()
+        return True, (r.Pinned(holder, version),)
 
     def unpin(self, holder: str, version: int) -> tuple[r.Record, ...]:
         """The holder no longer needs the version."""
-        raise NotImplementedError
+        return (r.Unpinned(holder, version),) if (holder, version) in self._state.pins else ()
 
     def releasable(self) -> tuple[int, ...]:
         """Announced versions that nothing needs: not kept, pinned, within the bound, or the newest checkpoint's."""
-        raise NotImplementedError
+        return releasable_versions(self._state)
 
     # -- time ----------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> tuple[r.Record, ...]:
-        """Expire leases and silent replicas, form steps, end tickets and the job. Call often, and after each call."""
-        raise NotImplementedError
+        """Expire leases and silent replicas, form steps, end tickets and the job. Call often, and after each call.
+
+        Each call takes the first of these that there is to do; call again, after `apply`, until it returns nothing.
+        """
+        self._clocks.now = now
+        if self._state.outcome is not None:
+            return ()
+        for records in self._due():
+            if records:
+                return tuple(records)
+        return ()
+
+    def _due(self) -> Iterable[Sequence[r.Record]]:
+        state = self._state
+        yield replicas.expiries(state, self._clocks)
+        yield ends.failed_tickets(state)
+        yield ends.filtered_tickets(state)
+        yield ends.job_failure(state)
+        yield ends.past_the_bound(state)
+        yield decide(state)
+        yield ends.covered_tickets(state)
+        yield ends.surplus_tickets(state)
+        yield ends.job_completion(state)
 
     def set_live(self, name: str, value: int) -> tuple[r.Record, ...]:
-        """Change what may change while the job runs: steps, replicas, target_policy_lag."""
-        raise NotImplementedError
+        """Change what may change while the job runs: steps, replicas, target_policy_lag.
+
+        Raises:
+            UserError: another name, or a value that cannot be.
+        """
+        bound = self.rules.max_policy_lag
+        match name:
+            case "steps" if self.rules.steps is None:
+                raise UserError("steps: this job is given in epochs; its number of steps cannot be set")
+            case "steps" if value < 1:
+                raise UserError(f"steps: {value} is too small; write 1 or more")
+            case "replicas" if value < 0:
+                raise UserError(f"replicas: {value} is negative; write 0 or more")
+            case "target_policy_lag" if not 0 <= value <= bound:
+                raise UserError(f"target_policy_lag: {value} is not within 0 and maxPolicyLag; write 0 to {bound}")
+            case "steps" | "replicas" | "target_policy_lag":
+                return (r.LiveSet(name, value),)
+            case _:
+                raise UserError(f"{name} cannot be changed while the job runs; steps, replicas, target_policy_lag can")
 
     # -- views ---------------------------------------------------------------------------------------------------
 
     def releasable_entries(self) -> tuple[tuple[str, ...], str | None]:
         """(entry ids that may be deleted from the stream now, id below which nothing is needed or None)."""
-        raise NotImplementedError
+        return tuple(self._state.entries.released), oldest_needed_entry(self._state)
 
     def entries_deleted(self, entry_ids: Iterable[str]) -> None:
         """The entries are gone; not durable (deleting again is harmless)."""
-        raise NotImplementedError
+        for entry_id in entry_ids:
+            self._state.entries.deleted(entry_id)
 
     @property
     def checkpoint_wanted(self) -> bool:
         """The stream is over 70 % full."""
-        raise NotImplementedError
+        return checkpoint_wanted(self._state)
 
     @property
     def outcome(self) -> r.JobEnded | None:
         """How the job ended, or None."""
-        raise NotImplementedError
+        return self._state.outcome
 
     def gauges(self) -> dict[str, float]:
         """What views and metrics show: tickets by state and end, out, k, lag of the tickets out, bytes, counters."""
-        raise NotImplementedError
+        return gauges(self._state, num_waiting_replicas=len(self._waiting.asks))

@@ -1,0 +1,69 @@
+"""Deadlines of leases and of silent replicas. Not durable: after a restart everything gets one full term."""
+
+import heapq
+from collections.abc import Iterator, Mapping
+
+from drumroll_planner.state import State
+
+
+class Clocks:
+    """A lease is renewed by its own progress alone; a replica by its heartbeats."""
+
+    def __init__(self, term_s: float) -> None:
+        self._term_s = term_s
+        self.now = 0.0
+        self._deadlines: dict[str, float] = {}
+        self._due: list[tuple[float, str]] = []
+        self._tokens: dict[str, int] = {}
+        self._seen: dict[str, float] = {}
+
+    def started(self, lease_id: str) -> None:
+        """A lease begins, or gets a full term anew."""
+        deadline = self.now + self._term_s
+        self._deadlines[lease_id] = deadline
+        heapq.heappush(self._due, (deadline, lease_id))
+
+    def ended(self, lease_id: str) -> None:
+        self._deadlines.pop(lease_id, None)
+        self._tokens.pop(lease_id, None)
+
+    def progress(self, lease_id: str, tokens_done: int) -> None:
+        """The replica says that it holds the lease and how far it is."""
+        if tokens_done > self._tokens.get(lease_id, 0):
+            self.started(lease_id)
+        self._tokens[lease_id] = max(tokens_done, self._tokens.get(lease_id, 0))
+
+    def acknowledged(self, lease_id: str) -> bool:
+        """Whether the replica ever said that it holds the lease."""
+        return lease_id in self._tokens
+
+    def has_progress(self, lease_id: str) -> bool:
+        return self._tokens.get(lease_id, 0) > 0
+
+    def overdue(self, live: Mapping[str, object]) -> list[str]:
+        """Live leases past their deadline, the longest first."""
+        late = []
+        while self._due and self._due[0][0] <= self.now:
+            deadline, lease_id = heapq.heappop(self._due)
+            if lease_id in live and self._deadlines.get(lease_id) == deadline:
+                late.append((deadline, lease_id))
+        for entry in late:
+            # They stay due until the fact that they expired is applied.
+            heapq.heappush(self._due, entry)
+        return [lease_id for _, lease_id in late]
+
+    def heard(self, replica: str) -> None:
+        self._seen[replica] = self.now
+
+    def silent(self, replicas: Mapping[str, object]) -> Iterator[str]:
+        """Replicas that have said nothing for a lease's term."""
+        return (name for name in replicas if self._seen.setdefault(name, self.now) + self._term_s <= self.now)
+
+    def restart(self, state: State) -> None:
+        """Full terms for everything."""
+        self._deadlines.clear()
+        self._due.clear()
+        self._tokens.clear()
+        self._seen = dict.fromkeys(state.replicas, self.now)
+        for lease_id in state.leases:
+            self.started(lease_id)

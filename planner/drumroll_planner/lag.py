@@ -1,0 +1,76 @@
+"""Rules (a), (b) and (c) of the lag: pure arithmetic over counts of undecided tickets by version.
+
+`out[u]` counts undecided tickets whose oldest token (kept, or coming under a live lease) is of version u. With
+B tickets a step, r places free in the step being filled and k the version that it trains, the rules keep every
+ticket able to enter a step before its tokens are older than the bound:
+
+    (a) no lease on a version below k - bound
+    (b) for every u in [k - bound, k]:  sum of out[w <= u]  <=  r + (u + bound - k) * B
+    (c) sum of out  <=  r + target * B
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LagWindow:
+    """The step being filled, as the rules see it."""
+
+    version: int
+    """k, the version that the trainer holds when it trains this step."""
+    bound: int
+    target: int
+    free: int
+    """r, places free in the step being filled."""
+    per_step: int
+    """B, places in a step."""
+
+    @property
+    def floor(self) -> int:
+        """The oldest version that this step may train on."""
+        return self.version - self.bound
+
+    def limit(self, version: int) -> int:
+        """Right side of (b): tickets of `version` or older that can still be trained in time."""
+        return self.free + (version - self.floor) * self.per_step
+
+    @property
+    def credit(self) -> int:
+        """Right side of (c)."""
+        return self.free + self.target * self.per_step
+
+
+def may_move(window: LagWindow, out: Mapping[int, int], *, origin: int | None, to: int) -> bool:
+    """Whether (a) and (b) hold after a ticket of version `origin` (None: it had none) becomes one of version `to`.
+
+    Only prefix sums that the move changes are looked at: a state that is infeasible elsewhere still lets tickets
+    that are out go on, which is what brings it back.
+    """
+    if to < window.floor:
+        return False
+    last = window.version if origin is None else min(origin - 1, window.version)
+    if to > last:
+        return True
+    older = sum(count for version, count in out.items() if version < to)
+    for version in range(to, last + 1):
+        older += out.get(version, 0)
+        if older + 1 > window.limit(version):
+            return False
+    return True
+
+
+def has_credit(window: LagWindow, num_out: int) -> bool:
+    """Whether (c) holds after one more ticket is out."""
+    return num_out + 1 <= window.credit
+
+
+def violations(window: LagWindow, out: Mapping[int, int]) -> tuple[int, ...]:
+    """Versions u of the window for which (b) does not hold; tickets past the bound count as of the floor."""
+    bad = []
+    older = sum(count for version, count in out.items() if version < window.floor)
+    for version in range(window.floor, window.version + 1):
+        older += out.get(version, 0)
+        if older > window.limit(version):
+            bad.append(version)
+    return tuple(bad)

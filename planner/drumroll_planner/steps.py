@@ -1,0 +1,98 @@
+"""Forming steps: when the next step is decided, and from which tickets."""
+
+from drumroll_planner import records as r
+from drumroll_planner.chain import chain_digest
+from drumroll_planner.state import State
+from drumroll_planner.tickets import Ticket
+
+_AHEAD = 1
+"""Steps that may be decided beyond the one that the trainer trains."""
+
+
+def decide(state: State) -> tuple[r.Record, ...]:
+    """The decision of the next step, with the drops that it makes necessary; () while it cannot be taken.
+
+    A step takes complete tickets, the oldest version first. Under `wait` it also waits for every ticket that no later
+    step can take; under `drop` those end when everything else is there; under `mask` it goes on without them.
+    """
+    if state.no_more_steps or state.num_decided > state.num_trained + _AHEAD or state.outcome is not None:
+        return ()
+    floor = state.window.floor
+    dropped = _droppable(state, floor) if state.rules.lag_policy == "drop" else []
+    places = state.free_places
+    if state.num_steps is None:
+        places = min(places, state.unadmitted + len(state.tickets) - len(dropped))
+    chosen = _in_order(state)[:places]
+    if not places or len(chosen) < places:
+        return ()
+    if state.rules.lag_policy == "wait" and not _takes_the_oldest(state, chosen, floor):
+        return ()
+    return (*drop(dropped, f"older than {floor} when step {state.num_decided} was full"), _decision(state, chosen))
+
+
+def _in_order(state: State) -> list[Ticket]:
+    tickets = [state.tickets[ticket_id] for ticket_id in state.ready]
+    if state.rules.order == "completion":
+        return sorted(tickets, key=lambda ticket: (ticket.version, ticket.completed_at))
+    return sorted(tickets, key=lambda ticket: (ticket.version, ticket.id))
+
+
+def _takes_the_oldest(state: State, chosen: list[Ticket], floor: int) -> bool:
+    """Whether the step holds all tickets that it is the last to take; or nothing else, where they are too many."""
+    due = sum(count for version, count in state.out.items() if version <= floor)
+    taken = sum(ticket.version is not None and ticket.version <= floor for ticket in chosen)
+    return taken == min(due, len(chosen))
+
+
+def _droppable(state: State, floor: int) -> list[Ticket]:
+    if not any(version <= floor for version in state.incomplete):
+        return []
+    return [t for t in state.tickets.values() if not t.complete and t.version is not None and t.version <= floor]
+
+
+def give_back(ticket: Ticket, detail: str = "") -> list[r.Record]:
+    """Take the ticket's live leases back, uncharged."""
+    aborted = r.ReturnReason.ABORTED
+    return [r.Returned(le.lease_id, ticket.id, le.index, aborted, False, detail=detail) for le in ticket.leases()]
+
+
+def drop(tickets: list[Ticket], reason: str) -> list[r.Record]:
+    """End tickets as dropped."""
+    if not tickets:
+        return []
+    ended = tuple(r.EndedTicket(ticket.id, ticket.num_tokens) for ticket in tickets)
+    returned = [record for ticket in tickets for record in give_back(ticket, "dropped")]
+    return [*returned, r.Ended(r.TicketEnd.DROPPED, reason, ended)]
+
+
+def _decision(state: State, chosen: list[Ticket]) -> r.Decided:
+    step = state.num_decided
+    decided = r.Decided(
+        step=step,
+        version=state.filling,
+        lineage=state.lineage,
+        tickets=tuple(r.DecidedTicket(ticket.id, ticket.row, _samples(ticket)) for ticket in chosen),
+        mask_below=max(0, state.window.floor),
+        chain="",
+    )
+    return with_chain(decided, state.chain_before(step) or "")
+
+
+def _samples(ticket: Ticket) -> tuple[r.DecidedSample, ...]:
+    return tuple(
+        r.DecidedSample(a.index, a.attempt, a.entry_id, a.sha256, a.oldest_version, a.num_tokens)
+        for sample in ticket.samples
+        if (a := sample.accepted) is not None
+    )
+
+
+def with_chain(decided: r.Decided, previous: str) -> r.Decided:
+    """The decision with its chain digest filled in."""
+    return r.Decided(
+        step=decided.step,
+        version=decided.version,
+        lineage=decided.lineage,
+        tickets=decided.tickets,
+        mask_below=decided.mask_below,
+        chain=chain_digest(previous, decided),
+    )
