@@ -66,7 +66,8 @@ class PublishedWeightsLoader(WeightTransferEngine[InitInfo, UpdateInfo]):  # typ
         Raises:
             ValueError: a parameter of the model got no value.
         """
-        wanted = {name for name, _ in self.model.named_parameters()}
+        tied = _has_tied_head(self.model)
+        wanted = {name for name, _ in self.model.named_parameters() if not (tied and name.startswith("lm_head."))}
         loaded = self.model.load_weights(_tensors(Path(update_info.directory), update_info.files))
         missing = sorted(wanted - set(loaded)) if loaded is not None else []
         if missing:
@@ -94,6 +95,9 @@ def _repack_tied_head(model: Any) -> None:
     Without this, logits come from the new body and the old head, while all sums and versions look right.
     """
     head: Any = getattr(model, "lm_head", None)
-    tied = getattr(getattr(model, "config", None), "tie_word_embeddings", False)
-    if tied and hasattr(head, "quant_method"):
+    if _has_tied_head(model) and hasattr(head, "quant_method"):
         head.quant_method.process_weights_after_loading(head)
+
+
+def _has_tied_head(model: Any) -> bool:
+    return bool(getattr(getattr(model, "config", None), "tie_word_embeddings", False))

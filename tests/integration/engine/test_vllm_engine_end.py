@@ -1,0 +1,74 @@
+"""How a vLLM engine ends: closed, killed, or with a model that could not be loaded whole."""
+
+import asyncio
+import os
+import signal
+import time
+
+import psutil
+import pytest
+from drumroll_rollout.engine import EngineError
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.xdist_group("vllm"),
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
+]
+
+PROMPT = [1, *range(40, 60)]
+
+
+async def until(condition, *, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        await asyncio.sleep(0.005)
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}
+
+
+async def test_a_killed_engine_is_told_to_all_iterators_and_close_leaves_no_process(
+    start_engine, weights, request_of, collect, collected_type
+):
+    others = children()
+    engine = await start_engine(weights[0])
+    await engine.load_weights(0, weights[0])
+    answers = [collected_type() for _ in range(4)]
+    tasks = [asyncio.create_task(collect(engine, request_of(PROMPT, max_tokens=180), item)) for item in answers]
+    await until(lambda: all(item.token_ids for item in answers))
+    for pid in children() - others:
+        os.kill(pid, signal.SIGKILL)
+    ends = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+    assert all(isinstance(end, EngineError) for end in ends)
+    with pytest.raises(EngineError):
+        await engine.load_weights(1, weights[1])
+    with pytest.raises(EngineError):
+        await engine.score(PROMPT)
+    await engine.close()
+    assert children() <= others
+
+
+async def test_a_load_that_fails_half_way_kills_the_engine_rather_than_mix_weights(
+    start_engine, weights, tied_weights, request_of, collect, collected_type
+):
+    """Case W2: the tied version has no head, which this model needs."""
+    others = children()
+    engine = await start_engine(weights[0])
+    with pytest.raises(EngineError, match="no weights are loaded"):
+        await collect(engine, request_of(PROMPT))
+    await engine.load_weights(0, weights[0])
+    answer = collected_type()
+    task = asyncio.create_task(collect(engine, request_of(PROMPT, max_tokens=180), answer))
+    await until(lambda: answer.token_ids)
+    with pytest.raises(EngineError, match=r"lm_head\.weight"):
+        await engine.load_weights(1, tied_weights[1])
+    with pytest.raises(EngineError, match=r"lm_head\.weight"):
+        await asyncio.wait_for(task, 10)
+    with pytest.raises(EngineError, match=r"lm_head\.weight"):
+        await collect(engine, request_of(PROMPT))
+    assert engine.version == 0
+    await engine.close()
+    assert children() <= others
