@@ -92,8 +92,19 @@ class VllmClient:
             handler.cancel()
             await asyncio.wait([handler])
         await asyncio.to_thread(self._llm.shutdown, timeout_s)
+        self._close_connection()
         # It would shut down once more when the interpreter has taken its modules apart already.
         self._llm.shutdown = lambda timeout=None: None
+
+    def _close_connection(self) -> None:
+        """What vLLM leaves to the garbage collector; in this thread, since ZeroMQ's sockets belong to one."""
+        resources = self._llm.engine_core.resources
+        for socket in (resources.output_socket, resources.input_socket):
+            if socket is not None:
+                socket.close(linger=0)
+        if resources.output_queue_task is not None:
+            resources.output_queue_task.cancel()
+        resources.ctx.destroy(linger=0)
 
 
 class EngineLoad:
