@@ -104,7 +104,8 @@ class Core:
     def settle(self) -> None:
         """Let time pass, plan what is to be planned, lease what may be leased."""
         now = self.clock.monotonic()
-        self.take(self.policy.tick(now))
+        while records := self.policy.tick(now):
+            self.take(records)
         while (epoch := self.policy.needs_plan()) is not None:
             self.take(self.policy.add_plan(self._make_plan(epoch)))
         if self.policy.outcome is not None:

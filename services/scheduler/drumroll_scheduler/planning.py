@@ -1,9 +1,12 @@
 """Makes the plan of each pass; a plan that was made before a restart is made again, and must be the same."""
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 from drumroll_planner import records as r
-from drumroll_planner.plan import PassInputs, PassPlan, Planner
+from drumroll_planner.plan import PassInputs, Planner
+from drumroll_planner.policy import Plan
 
 from drumroll.errors import DataError
 
@@ -16,7 +19,7 @@ class PassPlanner:
         self._seed = seed
         self._prompt_tokens = prompt_tokens
 
-    def plan(self, epoch: int, journaled: r.PassPlanned | None) -> PassPlan:
+    def plan(self, epoch: int, journaled: r.PassPlanned | None) -> Plan:
         """The plan of a pass.
 
         Raises:
@@ -36,4 +39,5 @@ class PassPlanner:
                 f"{journaled.plan_digest[:16]} by planner {journaled.planner}, now it has {len(plan)} and digest "
                 f"{plan.digest[:16]} by planner {plan.planner}; go on with the data, seed and planner of the start"
             )
-        return plan
+        # The protocol's attributes are only read, which its declaration cannot say.
+        return cast(Plan, plan)

@@ -2,8 +2,10 @@
 
 from drumroll_proto.v1 import scheduler_pb2 as pb
 
+from drumroll.errors import ProtocolError
 from drumroll_scheduler import translate
 from drumroll_scheduler.core import Core
+from drumroll_scheduler.rules import is_surplus
 from drumroll_scheduler.status import Presence
 from drumroll_scheduler.timeline import sample_row, weights_row
 
@@ -22,6 +24,8 @@ class RolloutCalls:
         core = self._core
         protocol = translate.agree_protocol(request)
         name, instance = translate.replica(request.replica)
+        if core.policy.is_banned(name, instance):
+            raise ProtocolError(f"instance {instance} of {name} sent too many bad samples and is out of service")
         now = core.clock.monotonic()
         core.take(core.policy.register_replica(now, name, instance, request.slots))
         core.presence[name] = Presence(now)
@@ -53,7 +57,7 @@ class RolloutCalls:
             missing=[translate.lease_grant(grant) for grant in answer.missing],
             abort=answer.abort,
             newest=translate.weights(core.story.newest),
-            drain=core.policy.outcome is not None,
+            drain=is_surplus(name, core.story.live.get("replicas")),
             register_again=not answer.known,
         )
 

@@ -31,6 +31,7 @@ def rules_of(job: ResolvedJob, num_prompts: int) -> Rules:
         order="completion" if spec.scheduler.planner == "fifo" else "plan",
         max_stream_bytes=quantity_bytes(spec.stream.embedded.max_bytes),
         keep_versions=spec.weights.keep,
+        keep_checkpoints=spec.trainer.checkpoint.keep,
     )
 
 
@@ -53,3 +54,9 @@ def rules_digest(spec: RLJobSpec) -> str:
         "planner": spec.scheduler.planner,
     }
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+
+
+def is_surplus(replica: str, live_replicas: int | None) -> bool:
+    """Whether a replica such as rollout-3 is to leave, since fewer are wanted now."""
+    ordinal = replica.rpartition("-")[2]
+    return live_replicas is not None and ordinal.isdecimal() and int(ordinal) >= live_replicas

@@ -12,6 +12,15 @@ from drumroll_planner import records as r
 
 RECENT = 50
 
+_TROUBLE = {
+    r.ReturnReason.EXPIRED: "LeaseExpired",
+    r.ReturnReason.BAD_SAMPLE: "BadSample",
+    r.ReturnReason.REWARD_ERROR: "RewardError",
+    r.ReturnReason.ENGINE_ERROR: "EngineError",
+    r.ReturnReason.REPLICA_LOST: "ReplicaLost",
+}
+"""Returns that people should know of: the name of their note."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lag:
@@ -108,10 +117,19 @@ class Story:
                 if record.replica in self.replicas:
                     self.replicas[record.replica].leases.add(record.lease_id)
             case r.Accepted() | r.Returned():
-                for replica in self.replicas.values():
-                    replica.leases.discard(record.lease_id)
+                for name, replica in self.replicas.items():
+                    if record.lease_id in replica.leases:
+                        replica.leases.discard(record.lease_id)
+                        self._note_trouble(name, record)
+            case r.Ended(end=r.TicketEnd.FAILED):
+                self.notes.append(r.Noted("TicketFailed", record.reason))
             case _:
                 self._job(record)
+
+    def _note_trouble(self, name: str, record: r.Accepted | r.Returned) -> None:
+        if isinstance(record, r.Returned) and record.reason in _TROUBLE:
+            what = f"ticket {tuple(record.ticket)} sample {record.index} came back from replica {name}"
+            self.notes.append(r.Noted(_TROUBLE[record.reason], f"{what}: {record.detail or record.reason}"))
 
     def _job(self, record: r.Record) -> None:
         match record:
