@@ -1,0 +1,36 @@
+"""`python -m drumroll_trainer`: one rank of a job's trainer."""
+
+import logging
+import sys
+
+from drumroll import logs
+from drumroll.environment import read_identity, variable
+from drumroll.errors import EXIT_FENCED, EXIT_INTERNAL, EXIT_USER, DrumrollError, Fenced, UserError
+from drumroll.job import ResolvedJob
+
+logger = logging.getLogger("drumroll_trainer")
+
+
+def main() -> int:
+    """Run this rank to the job's end; the exit code."""
+    logs.set_up(f"trainer-{variable('RANK', '0')}")
+    try:
+        job = ResolvedJob.load(read_identity().job_file)
+        # torch takes seconds to import: not before the job is known to be one.
+        from drumroll_trainer.process import run
+
+        run(job)
+    except Fenced as error:
+        logger.warning("replaced: %s", error)
+        return EXIT_FENCED
+    except UserError as error:
+        logger.error("%s", error)
+        return EXIT_USER
+    except DrumrollError as error:
+        logger.error("%s: %s", type(error).__name__, error)
+        return EXIT_INTERNAL
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
