@@ -110,6 +110,7 @@ class WeightStore:
                 existing = self.find(version)
                 if existing is not None:
                     shutil.rmtree(staging, ignore_errors=True)
+                    self._point_latest()
                     return replace(existing, existed=True, diverged=existing.weights_digest != manifest.weights_digest)
                 published = self._move_in(staging, manifest)
         logger.info("published weight version %d (%.1f MB)", version, manifest.num_bytes / 1e6)
@@ -201,14 +202,14 @@ class WeightStore:
             raise
         self._before("read back")
         self.verify(manifest.version, _sha256(data))
-        self._before("write LATEST")
-        self._point_latest(manifest.version)
+        self._point_latest()
         return PublishedWeights(manifest.version, _sha256(data), manifest.weights_digest, target)
 
-    def _point_latest(self, version: int) -> None:
+    def _point_latest(self) -> None:
         temporary = self.root / ".LATEST"
         try:
-            temporary.write_text(f"{self.path(version).name}\n")
+            self._before("write LATEST")
+            temporary.write_text(f"{self.path(max(self.versions())).name}\n")
             temporary.replace(self.root / "LATEST")
         except OSError as error:
             # Nobody but people reads it; the version is complete.

@@ -101,6 +101,7 @@ def only_writer(lock_file: Path, *, wait_s: float) -> Iterator[None]:
         TemporaryError: another writer held it for `wait_s`.
     """
     deadline = time.monotonic() + wait_s
+    lock_file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         while True:
