@@ -107,24 +107,24 @@ class LossyProxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends, ways = [writer], []
         try:
             up_reader, up_writer = await asyncio.open_connection(*self._target)
-        except OSError:
-            writer.close()
-            return
-        fates: deque[Fate] = deque()
-        ways = [
-            asyncio.ensure_future(self._forward(reader, up_writer, fates)),
-            asyncio.ensure_future(self._return(up_reader, writer, fates)),
-        ]
-        try:
+            ends.append(up_writer)
+            fates: deque[Fate] = deque()
+            ways = [
+                asyncio.ensure_future(self._forward(reader, up_writer, fates)),
+                asyncio.ensure_future(self._return(up_reader, writer, fates)),
+            ]
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        except OSError:
+            pass  # nothing listens there: the client sees its connection end
         finally:
             for way in ways:
                 way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-            for end in (up_writer, writer):
+            for end in ends:
                 end.transport.abort()
+            await asyncio.gather(*ways, *(end.wait_closed() for end in ends), return_exceptions=True)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fates: deque[Fate]) -> None:
         """Commands to the server, until one is to be lost."""

@@ -65,7 +65,6 @@ class Ledger:
         reply = await ledger._take_over(scripts.OPEN, str(floor))
         ledger.incarnation, ledger.last_seq = int(reply[0]), int(reply[1])
         ledger.snapshot_seq, ledger.snapshot = int(reply[2]), reply[3] or None
-        await ledger.check()
         ledger.entries = await ledger.read(ledger.snapshot_seq + 1)
         return ledger
 
@@ -127,7 +126,16 @@ class Ledger:
             StoreLost: some are missing (trimmed ones count as missing).
             CorruptError: an entry's digest does not fit.
         """
-        end = self.last_seq if last_seq is None else last_seq
+        try:
+            entries = await self._read(first_seq, self.last_seq if last_seq is None else last_seq)
+        except StoreLost:
+            # Entries may be missing because a successor has trimmed them: then Fenced is the truth.
+            await self.check()
+            raise
+        await self.check()
+        return entries
+
+    async def _read(self, first_seq: int, end: int) -> list[tuple[int, bytes]]:
         entries: list[tuple[int, bytes]] = []
         while (following := first_seq + len(entries)) <= end:
             bounds = (f"{following}-0", f"{end}-0", "COUNT", _READ_ENTRIES)
