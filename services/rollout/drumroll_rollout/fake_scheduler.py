@@ -70,6 +70,8 @@ class FakeScheduler(SchedulerServicer):
         self.finished = False
         self.drain: set[str] = set()
         """Replicas that are told to drain."""
+        self.banned: set[str] = set()
+        """Replicas whose registration does not hold."""
         self.incarnation = 1
         self.changed = asyncio.Event()
         self._ids = itertools.count()
@@ -123,7 +125,8 @@ class FakeScheduler(SchedulerServicer):
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterReply:  # noqa: N802
         self.heard.registered.append(request.replica.name)
-        self._known.add(request.replica.name)
+        if request.replica.name not in self.banned:
+            self._known.add(request.replica.name)
         return pb.RegisterReply(header=self._header(), protocol=1, heartbeat_s=0.05, newest=self.newest)
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:  # noqa: N802

@@ -13,18 +13,24 @@ from dataclasses import dataclass
 from drumroll_proto.v1 import common_pb2
 from drumroll_proto.v1 import scheduler_pb2 as pb
 
-from drumroll.errors import ProtocolError, SchedulerUnavailable
+from drumroll.errors import DrumrollError, ProtocolError, SchedulerUnavailable
+from drumroll.rpc import PROTOCOL_VERSION
 from drumroll_rollout.collaborators import SchedulerCalls
 from drumroll_rollout.held import KINDS, Assignment, HeldSamples, assignments
 from drumroll_rollout.weights_loop import WeightsLoop
 
 logger = logging.getLogger(__name__)
 
-PROTOCOL_VERSION = 1
 _LEASE_WAIT_MS = 5_000
 _HEARTBEAT_DEADLINE_S = 30.0
+_MOST_REFUSALS = 3
+"""Registrations in a row that did not hold; then a fresh process is to take this one's place."""
 _LEAST_PAUSE_S = 0.02
 """Between lease calls that brought nothing."""
+
+
+class OutOfService(DrumrollError):
+    """The scheduler does not want this instance any more: it sent bad samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,7 @@ class Session:
         self._reactions = reactions
         self._beat_now = asyncio.Event()
         self._changed = asyncio.Event()
+        self._refusals = 0
         self.draining = False
         """Set by the worker: nothing new is started."""
 
@@ -116,15 +123,22 @@ class Session:
         reply = await self._scheduler.heartbeat(request, deadline_s=_HEARTBEAT_DEADLINE_S)
         weights.offer(reply.newest)
         if reply.register_again:
-            logger.warning("the scheduler does not know this replica; registering again")
-            await self.register()
+            await self._register_again()
             return
+        self._refusals = 0
         for lease_id in reply.abort:
             self._reactions.stop(lease_id)
         for grant in reply.missing:
             self._take(grant)
         if reply.drain:
             self._reactions.drain()
+
+    async def _register_again(self) -> None:
+        self._refusals += 1
+        if self._refusals > _MOST_REFUSALS:
+            raise OutOfService("the scheduler has taken this replica out of service")
+        logger.warning("the scheduler does not know this replica; registering again")
+        await self.register()
 
     async def leases(self) -> None:
         """Ask for work while there are free slots; returns when the job has ended."""
@@ -149,7 +163,7 @@ class Session:
         for grant in reply.leases:
             self._take(grant)
         if reply.register_again:
-            await self.register()
+            self.beat_soon()  # The heartbeat registers again.
         if reply.update_first or reply.register_again:
             # Asking again helps only after the next attestation; the time-out is for one that came in between.
             with contextlib.suppress(TimeoutError):

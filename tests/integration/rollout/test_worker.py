@@ -11,6 +11,7 @@ from drumroll_rollout.faulty_engine import Fault, FaultyEngine
 from drumroll_rollout.production import EngineDead
 from drumroll_rollout.replay_lengths import ReplayLengths, ReplayTokens
 from drumroll_rollout.rewards import RewardCrash
+from drumroll_rollout.session import OutOfService
 
 from drumroll.errors import RewardError
 from drumroll.samples import FinishReason
@@ -206,6 +207,16 @@ async def test_a_forgotten_replica_registers_again(scheduler: FakeScheduler, sta
     await eventually(lambda: len(scheduler.heard.registered) == 2)
     scheduler.add(*group(0))
     await eventually(lambda: len(scheduler.heard.reports) == 4)
+
+
+async def test_a_replica_that_is_out_of_service_ends(scheduler: FakeScheduler, start_replica: Any) -> None:
+    """V4: after N bad samples in a row; a fresh process takes its place."""
+    replica = await start_replica()
+    await eventually(lambda: scheduler.heard.heartbeats)
+    scheduler.banned.add("rollout-0")
+    scheduler.forget("rollout-0")
+    with pytest.raises(OutOfService):
+        await replica.finish()
 
 
 async def test_progress_is_told_lease_by_lease(scheduler: FakeScheduler, start_replica: Any) -> None:
