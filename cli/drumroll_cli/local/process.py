@@ -61,7 +61,7 @@ class Process:
         self.signal_group(signal.SIGKILL)
         return code
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         """Send a signal to the process alone: it decides about its children."""
         with contextlib.suppress(ProcessLookupError):
             self._child.send_signal(number)

@@ -1,0 +1,108 @@
+"""`drumroll`: a registry of verbs. A verb's module is imported when the verb is used, so help and completion are fast.
+
+A verb is a function with typer's annotations; its module stays light to import as well.
+"""
+
+import importlib
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from drumroll.errors import EXIT_INTERNAL, EXIT_USER, DrumrollError, UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """Where a verb's function is, and its line in `drumroll --help`."""
+
+    module: str
+    function: str
+    summary: str
+
+
+VERBS = {
+    "run": Verb("drumroll_cli.run", "run", "Run a job on this machine."),
+    "validate": Verb(
+        "drumroll_cli.validate", "validate", "Check job files: every problem, with what to write instead."
+    ),
+    "crd": Verb("drumroll_cli.crd", "crd", "Print the CustomResourceDefinition of RLJob."),
+}
+
+_EPILOG = """Examples:
+
+drumroll validate job.yaml
+
+drumroll crd | kubectl apply --server-side -f -"""
+
+
+class _LazyVerb(TyperCommand):
+    """Stands for a verb until it is used."""
+
+    def __init__(self, name: str, verb: Verb) -> None:
+        super().__init__(name, help=verb.summary)
+        self._verb = verb
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the real command, which then takes over."""
+        function = getattr(importlib.import_module(self._verb.module), self._verb.function)
+        app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        app.command(name=self.name, no_args_is_help=False)(function)
+        return typer.main.get_command(app).make_context(info_name, args, parent=parent, **extra)
+
+
+class _Verbs(TyperGroup):
+    """Knows the verbs by name alone."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names, in the order of the registry."""
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The stand-in of a verb; None for an unknown one."""
+        return _LazyVerb(cmd_name, VERBS[cmd_name]) if cmd_name in VERBS else None
+
+
+app = typer.Typer(
+    cls=_Verbs,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        typer.echo(f"drumroll {version('drumroll')}")
+        raise typer.Exit
+
+
+@app.callback()
+def drumroll(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Asynchronous RL post-training of language models."""
+
+
+def main() -> None:
+    """Run one verb. Exit codes: 0 done, 1 ours, 2 the user's mistake."""
+    try:
+        app()
+    except UserError as error:
+        typer.echo(f"drumroll: {error}", err=True)
+        sys.exit(EXIT_USER)
+    except DrumrollError as error:
+        typer.echo(f"drumroll: {error}", err=True)
+        sys.exit(EXIT_INTERNAL)
+
+
+if __name__ == "__main__":
+    main()
