@@ -70,7 +70,7 @@ def ended_by(state: State, covered: r.Covered | None) -> list[r.Record]:
 
 def surplus_tickets(state: State) -> list[r.Record]:
     """What is still out when the last step is trained."""
-    if not state.no_more_steps or state.num_trained < state.num_decided or not state.tickets:
+    if not state.no_more_steps or state.trained_through < state.num_decided or not state.tickets:
         return []
     records = [record for ticket in state.tickets.values() for record in give_back(ticket, "surplus")]
     ended = tuple(r.EndedTicket(ticket.id, ticket.num_tokens) for ticket in state.tickets.values())

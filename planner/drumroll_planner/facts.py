@@ -51,6 +51,8 @@ def _replica_left(state: State, record: r.ReplicaLeft) -> None:
     replica = state.replicas.get(record.replica)
     if replica is not None and replica.instance == record.instance:
         del state.replicas[record.replica]
+        # Replicas pin under their names; what a dead one pinned would be kept for ever.
+        state.pins = {pin for pin in state.pins if pin[0] != record.replica}
 
 
 def _attested(state: State, record: r.Attested) -> None:
@@ -217,7 +219,6 @@ def _trained(state: State, record: r.Trained) -> None:
 
 def _covered(state: State, record: r.Covered) -> None:
     state.checkpoints = [*state.checkpoints, record][-state.rules.keep_checkpoints :]
-    state.num_trained = max(state.num_trained, record.step)
     forget_retired(state)
 
 

@@ -11,8 +11,8 @@ def gauges(state: State, *, num_waiting_replicas: int) -> dict[str, float]:
     lags = [(filling - version, count) for version, count in state.out.items()]
     out = sum(count for _, count in lags)
     leased = {lease.ticket for lease in state.leases.values()}
-    decided = sum(len(step.tickets) for number, step in state.steps.items() if number >= state.num_trained)
-    trained = sum(len(step.tickets) for number, step in state.steps.items() if number < state.num_trained)
+    decided = sum(len(step.tickets) for number, step in state.steps.items() if number >= state.trained_through)
+    trained = sum(len(step.tickets) for number, step in state.steps.items() if number < state.trained_through)
     streamed = len(state.ready) + len(state.equal)
     values: dict[str, float] = {
         "tickets_planned": len(state.tickets) - len(leased) - streamed,

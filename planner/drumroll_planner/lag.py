@@ -65,6 +65,20 @@ def has_credit(window: LagWindow, num_out: int) -> bool:
     return num_out + 1 <= window.credit
 
 
+def may_leave(window: LagWindow, left: Mapping[int, int], newest_taken: int) -> bool:
+    """Whether a step may be decided that leaves `left` behind: (b) must hold for the step after it.
+
+    What is over the limit at some version is forgiven only to a step that takes nothing newer: then no other choice
+    of tickets would leave less, and from an infeasible state strictly the oldest go first.
+    """
+    older = sum(count for version, count in left.items() if version < window.floor)
+    for version in range(window.floor, min(window.version + 1, newest_taken)):
+        older += left.get(version, 0)
+        if older > (version - window.floor) * window.per_step:
+            return False
+    return True
+
+
 def violations(window: LagWindow, out: Mapping[int, int]) -> tuple[int, ...]:
     """Versions u of the window for which (b) does not hold; tickets past the bound count as of the floor."""
     bad = []

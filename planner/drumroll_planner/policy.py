@@ -66,7 +66,7 @@ class Policy:
         self._clocks = Clocks(state.rules.lease_term_s)
         self._waiting = WaitingReplicas(state)
         self._plans: dict[int, Plan] = {}
-        self._trainer_behind = False
+        self._trainer_stand: trainer.TrainerStand | None = None
 
     @property
     def rules(self) -> Rules:
@@ -242,7 +242,7 @@ class Policy:
         One whose checkpoint is of an older lineage is answered with the rewind until it announces its version.
         """
         self._clocks.now = now
-        self._trainer_behind = lineage != self._state.lineage
+        self._trainer_stand = trainer.TrainerStand(version, lineage)
         return (r.TrainerRegistered(self._state.trainer_epoch + 1, step),)
 
     @property
@@ -252,7 +252,7 @@ class Policy:
 
     def next_step(self, step: int, chain: str, known: Sequence[r.Decided]) -> StepAnswer:
         """The decision of `step`, if there is one. `known`: decisions that the ledger lost, to be adopted."""
-        return trainer.next_step(self._state, step, chain, known, behind=self._trainer_behind)
+        return trainer.next_step(self._state, step, chain, known, self._trainer_stand)
 
     def trained(self, step: int, version: int, chain: str, stats: Mapping[str, float]) -> tuple[r.Record, ...]:
         """The trainer has made `version` in `step`. A replayed step gives no records."""
@@ -268,9 +268,8 @@ class Policy:
 
     def announce(self, weights: r.Announced, diverged: r.ReplayDiverged | None) -> tuple[r.Record, ...]:
         """A version is published. Announcing a known version again gives no records."""
-        rewound = self._state.rewound
-        if rewound is not None and weights.lineage == rewound.lineage:
-            self._trainer_behind = False
+        if weights.lineage == self._state.lineage:
+            self._trainer_stand = None
         return trainer.announce(self._state, weights, diverged)
 
     def pin(self, holder: str, version: int) -> tuple[bool, tuple[r.Record, ...]]:

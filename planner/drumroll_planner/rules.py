@@ -38,9 +38,14 @@ class Rules:
 class Plan(Protocol):
     """One pass: which row stands at each ordinal, and what is predicted of it."""
 
-    epoch: int
-    digest: str
-    planner: str
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def planner(self) -> str: ...
 
     def __len__(self) -> int: ...
 

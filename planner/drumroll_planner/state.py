@@ -163,6 +163,11 @@ class State:
     def covered_step(self) -> int:
         return self.checkpoints[-1].step if self.checkpoints else 0
 
+    @property
+    def trained_through(self) -> int:
+        """Steps below this one are trained: committed, or in a checkpoint."""
+        return max(self.num_trained, self.covered_step)
+
     def chain_before(self, step: int) -> str | None:
         """Chain digest after `step - 1`; None where it is no longer known."""
         return "" if step == 0 else self.chains.get(step - 1)

@@ -2,6 +2,7 @@
 
 from drumroll_planner import records as r
 from drumroll_planner.chain import chain_digest
+from drumroll_planner.lag import may_leave
 from drumroll_planner.state import State
 from drumroll_planner.tickets import Ticket
 
@@ -12,10 +13,11 @@ _AHEAD = 1
 def decide(state: State) -> tuple[r.Record, ...]:
     """The decision of the next step, with the drops that it makes necessary; () while it cannot be taken.
 
-    A step takes complete tickets, the oldest version first. Under `wait` it also waits for every ticket that no later
-    step can take; under `drop` those end when everything else is there; under `mask` it goes on without them.
+    A step takes complete tickets, the oldest version first. Under `wait` it waits until it need not leave anything
+    behind that no later step could take; under `drop` those end when everything else is there; under `mask` it goes
+    on without them.
     """
-    if state.no_more_steps or state.num_decided > state.num_trained + _AHEAD or state.outcome is not None:
+    if state.no_more_steps or state.num_decided > state.trained_through + _AHEAD or state.outcome is not None:
         return ()
     floor = state.window.floor
     dropped = _droppable(state, floor) if state.rules.lag_policy == "drop" else []
@@ -25,7 +27,7 @@ def decide(state: State) -> tuple[r.Record, ...]:
     chosen = _in_order(state)[:places]
     if not places or len(chosen) < places:
         return ()
-    if state.rules.lag_policy == "wait" and not _takes_the_oldest(state, chosen, floor):
+    if state.rules.lag_policy == "wait" and not _leaves_enough_room(state, chosen):
         return ()
     return (*drop(dropped, f"older than {floor} when step {state.num_decided} was full"), _decision(state, chosen))
 
@@ -37,11 +39,13 @@ def _in_order(state: State) -> list[Ticket]:
     return sorted(tickets, key=lambda ticket: (ticket.version, ticket.id))
 
 
-def _takes_the_oldest(state: State, chosen: list[Ticket], floor: int) -> bool:
-    """Whether the step holds all tickets that it is the last to take; or nothing else, where they are too many."""
-    due = sum(count for version, count in state.out.items() if version <= floor)
-    taken = sum(ticket.version is not None and ticket.version <= floor for ticket in chosen)
-    return taken == min(due, len(chosen))
+def _leaves_enough_room(state: State, chosen: list[Ticket]) -> bool:
+    """Whether what this step leaves behind can be trained before it is too old."""
+    taken = [ticket.version for ticket in chosen if ticket.version is not None]
+    left = dict(state.out)
+    for version in taken:
+        left[version] -= 1
+    return may_leave(state.window, left, max(taken))
 
 
 def _droppable(state: State, floor: int) -> list[Ticket]:

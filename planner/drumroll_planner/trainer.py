@@ -5,6 +5,7 @@ the job back to the newest checkpoint under a new lineage.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from drumroll_planner import records as r
 from drumroll_planner.answers import StepAnswer
@@ -16,11 +17,25 @@ from drumroll_planner.state import State
 from drumroll_planner.steps import give_back
 
 
-def next_step(state: State, step: int, chain: str, known: Sequence[r.Decided], *, behind: bool) -> StepAnswer:
-    """Answer to the trainer that goes on with `step`; `behind`: it has not taken up the newest rewind yet."""
+@dataclass(frozen=True, slots=True)
+class TrainerStand:
+    """What the trainer said of itself when it registered."""
+
+    version: int
+    lineage: int
+
+
+def next_step(
+    state: State, step: int, chain: str, known: Sequence[r.Decided], stand: TrainerStand | None
+) -> StepAnswer:
+    """Answer to the trainer that goes on with `step`; `stand`: None once it is known to be on this lineage."""
     if state.outcome is not None:
         failed = state.outcome.outcome is r.JobOutcome.FAILED
         return StepAnswer("failed" if failed else "finished", reason=state.outcome.reason)
+    if stand is not None and stand.lineage > state.lineage:
+        reason = f"the ledger lost the rewind to lineage {stand.lineage}"
+        return _rewind(state, state.covered_step, reason, above=stand.version, lineage=stand.lineage)
+    behind = stand is not None and stand.lineage < state.lineage
     pending = state.rewound is not None and (behind or state.rewound.version > max(state.announced, default=-1))
     if state.rewound is not None and pending and step >= state.covered_step:
         return StepAnswer("rewind", rewind=state.rewound, reason=state.rewound.reason)
