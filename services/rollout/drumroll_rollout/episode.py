@@ -39,7 +39,7 @@ class StageTimeout(Exception):
 
 
 class Interrupted(Exception):
-    """The sample was stopped by this replica: it drains."""
+    """The sample was stopped by this replica, to be gone on with elsewhere or later."""
 
 
 class Stage:
@@ -117,6 +117,8 @@ class PromptEpisode:
     finished: Callable[[], bool]
     """Whether the answer ended by itself; asked after the run."""
     interrupted: asyncio.Event = field(default_factory=asyncio.Event)
+    hand_over_after: int | None = None
+    """Stop after so many new tokens, so that they are safe from the end of this process."""
 
     async def acquire(self) -> None:
         """Nothing is needed."""
@@ -126,7 +128,7 @@ class PromptEpisode:
 
         Raises:
             BadSample, EngineError: see there.
-            Interrupted: `interrupted` was set and the engine aborted.
+            Interrupted: `interrupted` was set and the engine aborted; or it is time to hand over.
         """
         if self.request is None:
             return
@@ -139,8 +141,14 @@ class PromptEpisode:
                     if self.interrupted.is_set():
                         raise Interrupted
                     raise EngineError("the engine aborted the request by itself")
+                if self._is_to_hand_over():
+                    raise Interrupted
         if self.transcript.finish_reason is None:
             raise EngineError("the engine ended the answer without a reason")
+
+    def _is_to_hand_over(self) -> bool:
+        limit = self.hand_over_after
+        return limit is not None and self.transcript.finish_reason is None and len(self.transcript) >= limit
 
     async def evaluate(self) -> Score:
         """Score the whole answer, whoever made its parts."""

@@ -6,6 +6,7 @@ A sample is in the stream before it is reported. While the store is away, a fini
 Tokens of unproven weights never leave the replica.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -90,6 +91,9 @@ class Production:
         try:
             await self._make(held)
         except Interrupted:
+            # Tokens of weights that are being probed are good in a moment, or never.
+            with contextlib.suppress(Interrupted):
+                await self._bench.weights.until_proven(set(held.transcript.versions))
             await self.give_back(held, ReturnReason.DRAINED)
         except _CannotStart as error:
             await self.give_back(held, ReturnReason.UNSTARTED, str(error))
@@ -174,6 +178,10 @@ class Production:
             inputs=bench.prompts[assignment.kind].reward_inputs(assignment.row),
             finished=lambda: (held.transcript.finish_reason or draft.earlier_finish) == "stop",
             interrupted=held.interrupted,
+            # An evaluation is one version's from its first to its last token: it stays here.
+            hand_over_after=bench.spec.rollout.partial_every_tokens or None
+            if assignment.kind is LeaseKind.TRAIN
+            else None,
         )
 
     async def _deliver(self, held: HeldSample, draft: Draft) -> None:

@@ -16,7 +16,7 @@ ROLES = ("scheduler", "rollout", "trainer", "viewer")
 def write_data(data_dir: Path, num_prompts: int, *, prefix: str = "prompt") -> DatasetInfo:
     """A prepared data set of `num_prompts` short prompts."""
     rows = [
-        PreparedRow(row + 1, [row % 50, 7], f"{prefix} {row}", {"prompt": f"{prefix} {row}", "columns": {}})
+        PreparedRow(row + 1, [row % 50, 7], f"{prefix} {row}", _reward_inputs(f"{prefix} {row}"))
         for row in range(num_prompts)
     ]
     info = DatasetInfo(
@@ -37,6 +37,10 @@ def write_data(data_dir: Path, num_prompts: int, *, prefix: str = "prompt") -> D
     write_rows(rows, data_dir / "train.arrow")
     write_info(info, data_dir)
     return info
+
+
+def _reward_inputs(prompt: str) -> dict[str, Any]:
+    return {"prompt": prompt, "answer": None, "metadata": None, "columns": {}}
 
 
 def scripted_job(

@@ -22,7 +22,7 @@ from drumroll_rollout.replay_lengths import ReplayLengths, ReplayTokens
 from drumroll_rollout.worker import Parts, Worker
 from safetensors.numpy import save_file
 
-from drumroll.api.spec import RLJobSpec
+from drumroll.api.spec import RLJobSpec, Rollout
 from drumroll.clock import SystemClock
 from drumroll.entries import EntryRef
 from drumroll.errors import StoreUnavailable
@@ -197,6 +197,7 @@ async def start_replica(
         vocabulary: Sequence[int] = range(20, 100),
         wrap: Callable[[Engine], Engine] = lambda engine: engine,
         decode: Callable[[Sequence[int]], str] = lambda ids: " ".join(map(str, ids)),
+        rollout: Rollout | None = None,
     ) -> Replica:
         lengths = ReplayLengths(0, given=(tokens,)) if isinstance(tokens, int) else tokens
         settings = job.spec.rollout.engine.replay.model_copy(
@@ -208,7 +209,7 @@ async def start_replica(
         store = connect(job, "rollout")
         scorer = LengthScorer()
         parts = Parts(
-            spec=job.spec,
+            spec=job.spec.model_copy(update={"rollout": rollout or job.spec.rollout}),
             replica=common_pb2.ReplicaId(name=name, instance=f"instance-of-{name}"),
             engine=engine,
             scheduler=client,

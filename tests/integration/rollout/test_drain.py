@@ -1,5 +1,6 @@
 """A replica that leaves hands its tokens over, and another one goes on from them, token by token."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -167,3 +168,22 @@ async def test_a_partial_that_is_gone_is_begun_anew(
     payload = await reader.sample(scheduler.heard.reports[0].entry)
     assert [segment.replica for segment in payload.sequences[0].segments] == ["rollout-1"]
     assert payload.actual_tokens == 2000
+
+
+async def test_tokens_are_handed_over_every_so_often_where_that_is_asked_for(
+    job: Any, scheduler: FakeScheduler, start_replica: Any, reader: Any
+) -> None:
+    """`rollout.partialEveryTokens`: a killed replica loses no more than these."""
+    spec = job.spec.rollout.model_copy(update={"partial_every_tokens": 600})
+    scheduler.add(Work(0))
+    replica = await start_replica(tokens=LONG, step_seconds=0.0001, rollout=spec)
+    await eventually(lambda: scheduler.heard.reports)
+    kept = [back.partial.num_tokens for back in scheduler.heard.hand_backs]
+    assert all(600 <= second - first < 1000 for first, second in pairwise([0, *kept]))
+    assert len(kept) >= 2
+    assert {back.reason for back in scheduler.heard.hand_backs} == {journal_pb2.RETURN_REASON_DRAINED}
+    sequence = (await reader.sample(scheduler.heard.reports[0].entry)).sequences[0]
+    ids, _ = ReplayTokens(0, range(20, 100)).draw(0, 0, 0, 2000)
+    assert sequence.completion_ids.tolist() == [*ids[:-1], EOS]
+    assert [(segment.start, segment.end) for segment in sequence.segments] == [(0, 2000)]
+    assert replica.worker.counters.tokens_lost == 0
