@@ -9,6 +9,7 @@ digest is SHA-256 over prompt ids and reward inputs of all rows in order: equal 
 file they came from.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -168,7 +169,8 @@ def write_rows(rows: Sequence[PreparedRow], path: Path) -> None:
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise DataError(f"the prepared data set cannot be written to {path}: {error}") from error
 
 

@@ -29,7 +29,7 @@ class FunctionReward:
         self.name = name
         self._function = function
         self._accepts = _accepted_parameters(function)
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
     def load(cls, name: str, *, source_dir: str) -> "FunctionReward":
@@ -62,6 +62,8 @@ class FunctionReward:
     def score(self, batch: Batch) -> Sequence[Score]:
         value = self._function(**self._arguments(batch))
         if inspect.isawaitable(value):
+            # One loop for all calls: what a function keeps between them, such as a client's session, belongs to it.
+            self._loop = self._loop or asyncio.new_event_loop()
             value = self._loop.run_until_complete(_awaited(value))
         rewards = checked_rewards(self.name, value, expected=len(batch.completions))
         return [(0.0, {"unscored": 1.0}) if reward is None else (reward, {"unscored": 0.0}) for reward in rewards]

@@ -76,7 +76,7 @@ def is_right(completion: str, accepted: Sequence[str]) -> bool:
     """Whether a completion's answer equals one of the accepted ones.
 
     Raises:
-        Exception: the grader failed; that is no judgement.
+        Exception: the grader failed, as on an expected answer of 1/0; that is no judgement.
     """
     for gold_text in accepted:
         gold = marked_answer(gold_text) or gold_text.strip()
@@ -111,9 +111,10 @@ def _normalised(text: str) -> str:
 def _verified(gold: str, answer: str) -> bool:
     import math_verify
 
-    golds = math_verify.parse(f"\\boxed{{{gold}}}", parsing_timeout=0, raise_on_error=True)
-    answers = math_verify.parse(f"\\boxed{{{answer}}}", parsing_timeout=0, raise_on_error=True)
-    return bool(math_verify.verify(golds, answers, timeout_seconds=0, raise_on_error=True))
+    def parsed(text: str) -> Any:
+        return math_verify.parse(f"\\boxed{{{text}}}", parsing_timeout=0, raise_on_error=True)
+
+    return bool(math_verify.verify(parsed(gold), parsed(answer), timeout_seconds=0, raise_on_error=True))
 
 
 class MathReward:
@@ -129,10 +130,8 @@ class MathReward:
         logging.getLogger(math_verify.__name__).setLevel(logging.ERROR)
 
     def score(self, batch: Batch) -> Sequence[Score]:
-        return [
-            (self._score(text, row["answer"]), {}) for text, row in zip(batch.completions, batch.inputs, strict=True)
-        ]
+        return [self._score(text, row["answer"]) for text, row in zip(batch.completions, batch.inputs, strict=True)]
 
     @staticmethod
-    def _score(completion: str, answer: Any) -> float:
-        return 1.0 if is_right(completion, accepted_answers(answer)) else 0.0
+    def _score(completion: str, answer: Any) -> Score:
+        return 1.0 if is_right(completion, accepted_answers(answer)) else 0.0, {}

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import queue
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,6 +36,7 @@ class Scorer:
         self._all: set[RewardWorker] = set()
         self._threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="reward")
         self._closed = False
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Start the reward processes; does not wait for their imports."""
@@ -43,15 +45,19 @@ class Scorer:
 
     def close(self) -> None:
         """End all reward processes; calls that are under way crash."""
-        self._closed = True
-        for worker in list(self._all):
-            worker.kill()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for worker in self._all:
+                worker.kill()
+        # Whoever has borrowed a worker gives it back once its call has crashed; only then are its pipes closed.
+        for _ in range(len(self._all)):
+            if (returned := self._idle.get()) is not None:
+                self._end(returned)
         for _ in range(self._workers):
             self._idle.put(None)
         self._threads.shutdown(wait=True, cancel_futures=True)
-        # A thread may have started a replacement meanwhile.
-        for worker in list(self._all):
-            self._end(worker)
 
     async def score(
         self,
@@ -100,13 +106,19 @@ class Scorer:
     @contextlib.contextmanager
     def _worker(self) -> Iterator[RewardWorker]:
         worker = self._idle.get()
-        if worker is None or self._closed:
-            raise RewardCrash("the scorer is closed")
         try:
+            if worker is None or self._closed:
+                raise RewardCrash("the scorer is closed")
             yield worker
         finally:
-            if not self._closed:
-                self._idle.put(worker if worker.alive else self._replace(worker))
+            self._idle.put(self._usable(worker))
+
+    def _usable(self, worker: RewardWorker | None) -> RewardWorker | None:
+        """The worker, or another one where it has ended."""
+        with self._lock:
+            if worker is None or self._closed or worker.alive:
+                return worker
+            return self._replace(worker)
 
     def _replace(self, worker: RewardWorker) -> RewardWorker:
         logger.warning("reward process %d has ended; another one takes its place", worker.pid)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from drumroll_rollout.rewards.sandbox.processes import kill_tree
+from drumroll_rollout.rewards.sandbox.processes import kill_marked, kill_tree
 
 _SLACK_S = 5.0
 _PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -108,8 +108,10 @@ def _supervise(config: dict[str, Any], folder: str, *, timeout_s: float, max_out
     assert process.stderr is not None
     try:
         fds = {process.stdout.fileno(): max_output_bytes, process.stderr.fileno(): max_output_bytes, report_in: 1 << 16}
-        data, truncated = _collect(fds, deadline=time.monotonic() + timeout_s + _SLACK_S)
+        data, truncated = _collect(fds, report_in, deadline=time.monotonic() + timeout_s + _SLACK_S)
         out, err = data[process.stdout.fileno()], data[process.stderr.fileno()]
+        if not data[report_in]:
+            kill_marked(folder.encode())
         return _result(data[report_in], out, err, truncated)
     finally:
         kill_tree(process.pid)
@@ -119,8 +121,11 @@ def _supervise(config: dict[str, Any], folder: str, *, timeout_s: float, max_out
         os.close(report_in)
 
 
-def _collect(limits: dict[int, int], *, deadline: float) -> tuple[dict[int, bytes], bool]:
-    """Read pipes to their ends, keeping at most so many bytes of each; (what was kept, whether something was not)."""
+def _collect(limits: dict[int, int], report: int, *, deadline: float) -> tuple[dict[int, bytes], bool]:
+    """Read pipes to their ends, keeping at most so many bytes of each; (what was kept, whether something was not).
+
+    A `report` pipe that ends without a word ends all: its writer was killed.
+    """
     kept = {fd: bytearray() for fd in limits}
     truncated = False
     with selectors.DefaultSelector() as selector:
@@ -131,6 +136,8 @@ def _collect(limits: dict[int, int], *, deadline: float) -> tuple[dict[int, byte
                 part = os.read(key.fd, 1 << 16)
                 if not part:
                     selector.unregister(key.fd)
+                    if key.fd == report and not kept[report]:
+                        return {fd: bytes(value) for fd, value in kept.items()}, truncated
                 room = limits[key.fd] - len(kept[key.fd])
                 truncated = truncated or len(part) > room
                 kept[key.fd] += part[:room]

@@ -80,6 +80,25 @@ def kill_tree(pid: int) -> None:
         _signal(pid, signal.SIGKILL)
 
 
+def kill_marked(marker: bytes, *, deadline_s: float = 5.0) -> None:
+    """End every process that was started with a text in its environment, wherever it has gone."""
+    end = time.monotonic() + deadline_s
+    while (marked := [pid for pid in _all_pids() if marker in _environment(pid)]) and time.monotonic() < end:
+        for pid in marked:
+            _signal(pid, signal.SIGKILL)
+
+
+def _all_pids() -> list[int]:
+    return [int(path.name) for path in _PROC.iterdir() if path.name.isdigit() and path.name != str(os.getpid())]
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return b""
+
+
 def _signal(pid: int, sign: signal.Signals) -> None:
     try:
         os.kill(pid, sign)
