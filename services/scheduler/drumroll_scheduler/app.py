@@ -77,6 +77,15 @@ async def first_of(main: Coroutine[Any, Any, T], tasks: Sequence[asyncio.Task[No
         running.cancel()
 
 
+async def end_all(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: a library's own timeout may swallow a cancellation that meets it."""
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=0.2)
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class App:
     """See the module."""
 
@@ -147,9 +156,7 @@ class App:
         finally:
             if server is not None:
                 await server.stop(None)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_all(tasks)
 
     def _desk(self, core: Core, archive: Archive) -> Desk:
         spec = self._job.spec

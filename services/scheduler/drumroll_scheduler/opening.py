@@ -23,6 +23,7 @@ from drumroll.data import PreparedDataset
 from drumroll.errors import DataError, JobError, StoreLost
 from drumroll.job import ResolvedJob
 from drumroll.ledger import Ledger
+from drumroll.segments import replace_file
 from drumroll.store import Redis
 from drumroll_scheduler.archive import read_incarnation, write_incarnation
 from drumroll_scheduler.core import Core
@@ -180,7 +181,7 @@ async def open_job(job: ResolvedJob, redis: Redis, *, clock: Clock, accept: Acce
     dataset = PreparedDataset.open(Path(job.layout.data_dir), "train")
     rules = rules_of(job, dataset.info.num_prompts)
     ledger, was_lost = await _take_over(job, rules, redis)
-    await asyncio.to_thread(write_incarnation, job.layout.journal_dir, ledger.incarnation)
+    await asyncio.to_thread(_note_start, job, ledger.incarnation)
     snapshot = decode(ledger.snapshot, job_uid=job.uid) if ledger.snapshot else None
     past = replay(rules, snapshot, ledger.entries, incarnation=ledger.incarnation)
     remade = not (accept.data or accept.job)
@@ -206,6 +207,12 @@ async def open_job(job: ResolvedJob, redis: Redis, *, clock: Clock, accept: Acce
     if was_lost and snapshot is not None and snapshot.checkpoint is not None:
         core.take(_coverage_of(core, snapshot))
     return Opened(core, was_lost)
+
+
+def _note_start(job: ResolvedJob, incarnation: int) -> None:
+    """Beside the journal: the incarnation, and the job as it is now, so that an audit needs this folder alone."""
+    write_incarnation(job.layout.journal_dir, incarnation)
+    replace_file(job.layout.journal_dir / "job.json", job.to_json().encode())
 
 
 def _coverage_of(core: Core, snapshot: LedgerSnapshot) -> Sequence[r.Record]:

@@ -169,26 +169,27 @@ class ScriptedReplica:
         if answer is None:
             await asyncio.Event().wait()
             return
-        version, started = grant.version, time.time()
+        started = time.time()
         for token in range(answer.num_tokens):
             await asyncio.sleep(answer.seconds / answer.num_tokens)
             self.held[grant.lease_id] = token + 1
         slot = grant.samples[0]
         sample = SampleId(grant.ticket.epoch, grant.ticket.ordinal, slot.index, slot.attempt)
-        payload = self._payload(grant, answer, version, started)
+        payload = self.payload(grant, answer, started=started)
         ref = await retrying(
             lambda: self._stream.add(sample=sample, lease_id=grant.lease_id, kind=EntryKind.SAMPLE, payload=payload),
             deadline_s=60.0,
         )
         await self._report(grant, answer, ref, started)
 
-    def _payload(self, grant: pb.LeaseGrant, answer: Answer, version: int, started: float) -> bytes:
+    def payload(self, grant: pb.LeaseGrant, answer: Answer, *, started: float) -> bytes:
+        """The entry's payload."""
         sequence = make_sequence(
             prompt_ids=[1],
             completion_ids=[2] * answer.num_tokens,
             logprobs=[-1.0] * answer.num_tokens,
             segments=segments_from_versions(
-                [version] * answer.num_tokens, replica=self.replica.name, instance=self.replica.instance
+                [grant.version] * answer.num_tokens, replica=self.replica.name, instance=self.replica.instance
             ),
             finish_reason=FinishReason.STOP,
             reward=answer.reward,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drumroll_planner import records as r
+from drumroll_planner.codec import from_proto
+from drumroll_proto.v1 import journal_pb2
 from drumroll_scheduler.app import App, Settings
 from drumroll_scheduler.opening import Accept
 from drumroll_scheduler.scripted_job import UID, scripted_job
@@ -18,6 +22,7 @@ from drumroll_scheduler.scripted_trainer import ScriptedTrainer
 from drumroll.embedded import EmbeddedStore, free_port
 from drumroll.job import ResolvedJob
 from drumroll.rpc import SchedulerClient
+from drumroll.segments import read_segments
 from drumroll.stream import SampleStream
 
 QUICK = Settings(tick_s=0.02, housekeeping_s=0.1, linger_s=0.3, bind_s=10.0)
@@ -34,6 +39,65 @@ class Running:
         """End it without any farewell, as far as that is possible in a process that lives on."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+
+
+class Switch:
+    """A TCP proxy whose target can change, and which can lose replies: the server got the call, nobody hears of it."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.port = 0
+        self.lose_every = 0
+        """Cut the connection at every so-manieth piece that the server sends; 0: never."""
+        self.lost = 0
+        self._pieces = 0
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> "Switch":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        await self._server.wait_closed()
+
+    def cut(self) -> None:
+        """Close all connections."""
+        for writer in list(self._writers):
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            upstream_reader, upstream = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:
+            writer.close()
+            return
+        both = {writer, upstream}
+        self._writers |= both
+        await asyncio.gather(self._pump(reader, upstream, False), self._pump(upstream_reader, writer, True))
+        self._writers -= both
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, replies: bool) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                if replies and self._loses():
+                    self.lost += 1
+                    self.cut()
+                    return
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    def _loses(self) -> bool:
+        self._pieces += 1
+        return bool(self.lose_every) and self._pieces % self.lose_every == 0
 
 
 @dataclass
@@ -68,6 +132,30 @@ class World:
         self.stack.push_async_callback(client.close)
         return client
 
+    async def switch(self, target: int | None = None) -> Switch:
+        """A proxy in front of the scheduler."""
+        own = int(self.job.endpoints.scheduler.rpartition(":")[2])
+        return await self.stack.enter_async_context(Switch(target or own))
+
+    def job_at(self, port: int) -> ResolvedJob:
+        """The job with another address of the scheduler."""
+        endpoints = self.job.endpoints.model_copy(update={"scheduler": f"127.0.0.1:{port}"})
+        return self.job.model_copy(update={"endpoints": endpoints})
+
+    def write_job(self, job: ResolvedJob | None = None) -> dict[str, str]:
+        """Write job.json; the environment of a scheduler's own process."""
+        chosen = job or self.job
+        path = self.directory / f"job-{chosen.endpoints.scheduler.rpartition(':')[2]}.json"
+        path.write_text(chosen.to_json())
+        return {**os.environ, "DRUMROLL_JOB": str(path), "DRUMROLL_ROLE": "scheduler", "OMP_NUM_THREADS": "1"}
+
+    def records(self) -> list[r.Record]:
+        """All archived records, in order."""
+        entries = read_segments(self.job.layout.journal_dir)
+        return [
+            from_proto(message) for _, data in entries for message in journal_pb2.JournalEntry.FromString(data).records
+        ]
+
     def stream(self, role: str) -> SampleStream:
         return SampleStream(self.store.connect(role), UID)
 
@@ -86,6 +174,15 @@ class World:
         task = asyncio.ensure_future(work)
         self.tasks.append(task)
         return task
+
+    async def finish(self, scheduler: Running, *work: "asyncio.Task[Any]", within_s: float = 60.0) -> int:
+        """The scheduler's exit code, once it and all clients are done; a client's failure is the test's."""
+        tasks = [scheduler.task, *work]
+        done, pending = await asyncio.wait(tasks, timeout=within_s, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+        assert not pending, f"not within {within_s} s: {[task.get_coro() for task in pending]}"
+        return scheduler.task.result()
 
     def metrics(self) -> list[dict[str, Any]]:
         path = Path(str(self.job.metrics_path))

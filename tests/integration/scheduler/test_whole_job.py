@@ -1,6 +1,5 @@
 """A job from its first to its last step, by scripted clients over real gRPC and a real store."""
 
-import asyncio
 from typing import Any
 
 from drumroll.segments import read_segments
@@ -12,9 +11,7 @@ async def test_a_job_runs_to_its_end_and_leaves_nothing_behind(make_world: Any) 
     trainer = await world.trainer()
     replica = await world.replica()
     work = [world.run(replica.run()), world.run(trainer.run())]
-    code = await asyncio.wait_for(scheduler.task, 60)
-    await asyncio.gather(*work)
-    assert code == 0
+    assert await world.finish(scheduler, *work) == 0
     assert [decided.step for decided in trainer.trained] == [0, 1, 2, 3]
     assert [row["step"] for row in world.metrics()] == [0, 1, 2, 3]
     assert (await world.stream("scheduler").usage()).entries == 0
