@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -37,6 +37,9 @@ Quantity = Annotated[
 ]
 """A Kubernetes quantity, such as 8Gi or 500m; a whole number is taken as its text."""
 
+RULES_LATER = "rules later"
+"""Validation context of a caller that judges the rules by itself, to tell all broken ones at once."""
+
 
 class ApiModel(BaseModel):
     """Base of all parts of an RLJob; frozen once it has been validated."""
@@ -54,12 +57,12 @@ class ApiModel(BaseModel):
     """What must hold between the fields of this model."""
 
     @model_validator(mode="after")
-    def _keep_rules(self) -> Self:
-        broken = [(rule, rule.explanation(self)) for rule in self.rules if not rule.holds(self)]
+    def _keep_rules(self, info: ValidationInfo) -> Self:
+        if info.context == RULES_LATER:
+            return self
+        broken = [rule.explanation(self) for rule in self.rules if not rule.holds(self)]
         if broken:
-            text = "; ".join(message for _, message in broken)
-            details = [(rule.id, rule.field, message) for rule, message in broken]
-            raise PydanticCustomError("contradiction", "{text}", {"text": text, "broken": details})
+            raise PydanticCustomError("contradiction", "{text}", {"text": "; ".join(broken)})
         return self
 
     def to_wire(self) -> dict[str, Any]:

@@ -13,6 +13,21 @@ GPU = "nvidia.com/gpu"
 _RESOURCE_NAME = r"^(cpu|memory|ephemeral-storage|hugepages-[0-9]+[KMG]i|[a-z0-9.-]+/[A-Za-z0-9._-]+)$"
 
 
+def gpus_are(resources: "ResourceRequirements", number: int) -> bool:
+    """Whether the GPUs, where there are any, are as many; what is no whole number is another rule's matter."""
+    amount = resources.limits.get(GPU, "0")
+    return re.fullmatch("[0-9]{1,9}", amount) is None or int(amount) in (0, number)
+
+
+def cel_gpus_are(number: str) -> str:
+    """CEL: the GPUs of `self.resources`, where there are any, are as many as the expression says."""
+    amount = f"string(self.resources.limits['{GPU}'])"
+    return (
+        f"!('{GPU}' in self.resources.limits) || !{amount}.matches('^[0-9]{{1,9}}$') || "
+        f"int({amount}) == 0 || int({amount}) == {number}"
+    )
+
+
 def _within_limits(resources: "ResourceRequirements") -> bool:
     limits = resources.limits
     return all(

@@ -7,10 +7,10 @@ A rule hangs on the model that holds all fields it talks about. The two statemen
 import re
 from typing import TYPE_CHECKING
 
-from drumroll.api.pod_rules import GPU
+from drumroll.api.pod_rules import cel_gpus_are, gpus_are
 from drumroll.api.quantity import parse_quantity
 from drumroll.api.rule import Rule
-from drumroll.api.sizes import MIB, bytes_needed
+from drumroll.api.sizes import LADDER, MIB, bytes_needed, proposed_size
 
 if TYPE_CHECKING:
     from drumroll.api.learning import Algorithm, Trainer
@@ -107,12 +107,9 @@ TRAINER_RULES: tuple[Rule["Trainer"], ...] = (
         field="processesPerReplica",
         message="each process has one GPU: write the number under resources.limits nvidia.com/gpu, or leave it out",
         holds=lambda trainer: (
-            trainer.processes_per_replica is None or trainer.resources.gpus in (0, trainer.processes_per_replica)
+            trainer.processes_per_replica is None or gpus_are(trainer.resources, trainer.processes_per_replica)
         ),
-        cel=f"!has(self.processesPerReplica) || !('{GPU}' in self.resources.limits) || "
-        f"string(self.resources.limits['{GPU}']) == '0' || "
-        f"quantity(string(self.resources.limits['{GPU}'])).compareTo("
-        "quantity(string(self.processesPerReplica))) == 0",
+        cel=f"!has(self.processesPerReplica) || {cel_gpus_are('self.processesPerReplica')}",
     ),
 )
 
@@ -146,10 +143,8 @@ ROLLOUT_RULES: tuple[Rule["Rollout"], ...] = (
         field="tensorParallelSize",
         message="a replica's model is split over all of its GPUs: write the number under resources.limits "
         "nvidia.com/gpu",
-        holds=lambda rollout: rollout.resources.gpus in (0, rollout.tensor_parallel_size),
-        cel=f"!('{GPU}' in self.resources.limits) || string(self.resources.limits['{GPU}']) == '0' || "
-        f"quantity(string(self.resources.limits['{GPU}'])).compareTo("
-        "quantity(string(self.tensorParallelSize))) == 0",
+        holds=lambda rollout: gpus_are(rollout.resources, rollout.tensor_parallel_size),
+        cel=cel_gpus_are("self.tensorParallelSize"),
     ),
     Rule(
         id="batched-tokens",
@@ -206,7 +201,7 @@ def _store_holds(spec: "RLJobSpec") -> bool:
 def _store_explained(spec: "RLJobSpec") -> str:
     return (
         "the store must hold two steps beyond targetPolicyLag with every sample at its longest: write "
-        f"{bytes_needed(spec) // MIB + 1}Mi or more, or fewer tokens, prompts or samples"
+        f"{proposed_size(bytes_needed(spec))} or more, or fewer tokens, prompts or samples"
     )
 
 
@@ -269,11 +264,12 @@ SPEC_RULES: tuple[Rule["RLJobSpec"], ...] = (
         field="stream.embedded.maxBytes",
         message="the store must hold two steps beyond targetPolicyLag with every sample at its longest: write more",
         holds=_store_holds,
-        cel=f"has(self.stream.url) || quantity(string(self.stream.embedded.maxBytes)).compareTo("
-        f"quantity(string({_CEL_BYTES_NEEDED}))) >= 0",
+        cel=f"has(self.stream.url) || "
+        f"quantity(string(self.stream.embedded.maxBytes)).asApproximateFloat() >= double({_CEL_BYTES_NEEDED})",
         explain=_store_explained,
         cel_message="'the store must hold two steps beyond targetPolicyLag with every sample at its longest: write ' + "
-        f"string({_CEL_BYTES_NEEDED} / {MIB} + 1) + 'Mi or more, or fewer tokens, prompts or samples'",
+        f"{list(LADDER)}.filter(s, quantity(s).asApproximateFloat() >= double({_CEL_BYTES_NEEDED}))[0] + "
+        "' or more, or fewer tokens, prompts or samples'",
     ),
 )
 
