@@ -2,11 +2,12 @@
 
 import asyncio
 import math
-import time
 from pathlib import Path
 
 import pytest
 from drumroll_rollout.engine import EngineError
+
+from drumroll.testing import eventually
 
 pytestmark = [
     pytest.mark.vllm,
@@ -19,13 +20,6 @@ pytestmark = [
 PROMPT = [1, *range(40, 60)]
 LONG_PROMPT = [1, *(3 + index * 7 % 90 for index in range(299))]
 """More than two KV blocks, so that its prefix can be shared."""
-
-
-async def until(condition, *, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        await asyncio.sleep(0.005)
 
 
 def reference_logprobs(directory: Path, token_ids: list[int], *, temperature: float = 1.0) -> list[float]:
@@ -117,7 +111,7 @@ async def test_requests_go_on_over_an_update_and_say_which_version_made_each_tok
     await engine.load_weights(0, weights[0])
     answers = [collected_type() for _ in range(6)]
     tasks = [asyncio.create_task(collect(engine, request_of(PROMPT, max_tokens=160), answer)) for answer in answers]
-    await until(lambda: all(len(answer.token_ids) >= 10 for answer in answers))
+    await eventually(lambda: all(len(answer.token_ids) >= 10 for answer in answers))
     await engine.load_weights(1, weights[1])
     await asyncio.gather(*tasks)
     for answer in answers:
@@ -140,7 +134,7 @@ async def test_after_an_update_in_flight_a_new_prompt_is_answered_as_by_a_fresh_
     await collect(engine, request_of(LONG_PROMPT, **greedy))
     running = [collected_type() for _ in range(3)]
     tasks = [asyncio.create_task(collect(engine, request_of(LONG_PROMPT, max_tokens=120), item)) for item in running]
-    await until(lambda: all(item.token_ids for item in running))
+    await eventually(lambda: all(item.token_ids for item in running))
     await engine.load_weights(1, weights[1])
     answer = await collect(engine, request_of(LONG_PROMPT, **greedy))
     await asyncio.gather(*tasks)
@@ -150,30 +144,33 @@ async def test_after_an_update_in_flight_a_new_prompt_is_answered_as_by_a_fresh_
     assert set(answer.versions) == {1}
 
 
-async def test_a_prompt_that_waits_while_an_update_runs_is_read_by_the_new_weights(
-    engine, fresh_engine, weights, request_of, collect
+async def test_prompts_that_wait_for_a_place_are_read_by_the_new_weights(
+    engine, fresh_engine, weights, request_of, collect, collected_type
 ):
+    """They came to vLLM with version 0, whose KV of the same prompt is cached; those sent later come with version 1."""
     await engine.load_weights(0, weights[0])
     greedy = {"temperature": 0.0, "max_tokens": 24}
     await collect(engine, request_of(LONG_PROMPT, **greedy))
-    # Sent in the same turn of the event loop, some before and some after the update begins.
-    before = [asyncio.create_task(collect(engine, request_of(LONG_PROMPT, **greedy))) for _ in range(3)]
+    running = [collected_type() for _ in range(9)]
+    tasks = [asyncio.create_task(collect(engine, request_of(PROMPT, max_tokens=60), item)) for item in running]
+    await eventually(lambda: all(item.token_ids for item in running))
+    waiting = [asyncio.create_task(collect(engine, request_of(LONG_PROMPT, **greedy))) for _ in range(2)]
+    await eventually(lambda: engine.stats().waiting == 2)
     update = asyncio.create_task(engine.load_weights(1, weights[1]))
-    after = [asyncio.create_task(collect(engine, request_of(LONG_PROMPT, **greedy))) for _ in range(3)]
-    answers = await asyncio.gather(*before, *after)
-    await update
+    later = asyncio.create_task(collect(engine, request_of(LONG_PROMPT, **greedy)))
+    answers = await asyncio.gather(*waiting, later)
+    await asyncio.gather(update, *tasks)
     expected = await collect(fresh_engine, request_of(LONG_PROMPT, **greedy))
     for answer in answers:
-        if set(answer.versions) == {1}:
-            assert answer.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
-    assert all(set(answer.versions) == {1} for answer in answers[3:])
+        assert set(answer.versions) == {1}
+        assert answer.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
 
 
 async def test_abort_keeps_the_tokens_made_so_far(engine, weights, request_of, collect, collected_type):
     await engine.load_weights(0, weights[0])
     request, answer = request_of(PROMPT, max_tokens=180), collected_type()
     task = asyncio.create_task(collect(engine, request, answer))
-    await until(lambda: len(answer.token_ids) >= 8)
+    await eventually(lambda: len(answer.token_ids) >= 8)
     await engine.abort(request.request_id)
     await task
     assert answer.finish_reason == "abort"
@@ -211,7 +208,7 @@ async def test_a_caller_that_goes_away_leaves_nothing_running(engine, weights, r
     await anext(chunks)
     await chunks.aclose()
     await engine.score(PROMPT)
-    await until(lambda: engine.stats().running == 0)
+    await eventually(lambda: engine.stats().running == 0)
 
 
 async def test_two_replicas_draw_different_answers(engine, fresh_engine, weights, request_of, collect):

@@ -3,11 +3,12 @@
 import asyncio
 import os
 import signal
-import time
 
 import psutil
 import pytest
 from drumroll_rollout.engine import EngineError
+
+from drumroll.testing import eventually
 
 pytestmark = [
     pytest.mark.vllm,
@@ -17,13 +18,6 @@ pytestmark = [
 ]
 
 PROMPT = [1, *range(40, 60)]
-
-
-async def until(condition, *, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        await asyncio.sleep(0.005)
 
 
 def children() -> set[int]:
@@ -38,7 +32,7 @@ async def test_a_killed_engine_is_told_to_all_iterators_and_close_leaves_no_proc
     await engine.load_weights(0, weights[0])
     answers = [collected_type() for _ in range(4)]
     tasks = [asyncio.create_task(collect(engine, request_of(PROMPT, max_tokens=180), item)) for item in answers]
-    await until(lambda: all(item.token_ids for item in answers))
+    await eventually(lambda: all(item.token_ids for item in answers))
     for pid in children() - others:
         os.kill(pid, signal.SIGKILL)
     ends = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
@@ -62,7 +56,7 @@ async def test_a_load_that_fails_half_way_kills_the_engine_rather_than_mix_weigh
     await engine.load_weights(0, weights[0])
     answer = collected_type()
     task = asyncio.create_task(collect(engine, request_of(PROMPT, max_tokens=180), answer))
-    await until(lambda: answer.token_ids)
+    await eventually(lambda: answer.token_ids)
     with pytest.raises(EngineError, match=r"lm_head\.weight"):
         await engine.load_weights(1, tied_weights[1])
     with pytest.raises(EngineError, match=r"lm_head\.weight"):
