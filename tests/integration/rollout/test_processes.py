@@ -3,9 +3,10 @@
 import asyncio
 import json
 import re
+import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,25 +38,33 @@ def broken(completions, **columns):
 """
 
 
-class PublishingTrainer(ScriptedTrainer):
-    """Writes real (if senseless) weights before it announces them."""
+WriteWeights = Callable[[Path, int], LogitProbe]
+"""Fills a directory with a version's files; the probe that an engine must reproduce."""
 
-    def __init__(self, job: ResolvedJob, client: SchedulerClient, stream: SampleStream) -> None:
+
+def senseless_weights(staging: Path, version: int) -> LogitProbe:
+    save_file({"w": np.full(4, version, np.float32)}, staging / "model.safetensors")
+    (staging / "config.json").write_text("{}")
+    return LogitProbe((1, 2, 3), (-0.5, -1.0), 0.01)
+
+
+class PublishingTrainer(ScriptedTrainer):
+    """Writes weights before it announces them."""
+
+    def __init__(
+        self, job: ResolvedJob, client: SchedulerClient, stream: SampleStream, write: WriteWeights = senseless_weights
+    ) -> None:
         super().__init__(client, stream, Path(job.layout.checkpoints_dir), wait_ms=200)
         self._weights = WeightStore(job.layout.weights_dir, job.uid)
         self._scheduler = client
+        self._write = write
 
     async def _announce(self) -> None:
         held = self.held
         staging = self._weights.stage(held.version)
-        save_file({"w": np.full(4, held.version, np.float32)}, staging / "model.safetensors")
-        (staging / "config.json").write_text("{}")
+        probe = self._write(staging, held.version)
         published = self._weights.publish(
-            staging,
-            version=held.version,
-            step=held.step,
-            lineage=held.lineage,
-            probe=LogitProbe((1, 2, 3), (-0.5, -1.0), 0.01),
+            staging, version=held.version, step=held.step, lineage=held.lineage, probe=probe
         )
         weights = journal_pb2.Announced(
             version=held.version,
@@ -118,7 +127,8 @@ async def make_site(tmp_path: Path) -> AsyncIterator[Any]:
         store = EmbeddedStore(tmp_path, UID)
         await store.start()
         (tmp_path / "my_rewards.py").write_text(REWARD)
-        write_model(tmp_path / "model")
+        if not (tmp_path / "model").exists():
+            write_model(tmp_path / "model")
         job = scripted_job(
             tmp_path,
             store_url=store.url,
@@ -204,3 +214,71 @@ async def test_a_missing_job_file_is_a_users_mistake(tmp_path: Path) -> None:
     assert process.returncode == 2
     assert b"is not a resolved job" in errors
     assert b"Traceback" not in errors
+
+
+def tiny_weights(model_dir: Path) -> WriteWeights:
+    """Another tiny model for each version, with its true log-probabilities as the probe."""
+
+    def write(staging: Path, version: int) -> LogitProbe:
+        import torch
+        from drumroll_trainer.learner.tiny_model import make_tiny_model
+        from transformers import AutoModelForCausalLM
+
+        from drumroll.model_files import copy_companions
+
+        source = make_tiny_model(staging.with_name(f"tiny-{version}"), seed=version)
+        shutil.copy(source / "model.safetensors", staging)
+        copy_companions(model_dir, staging, dtype="float32")
+        ids = [1, *range(40, 60)]
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+        with torch.no_grad():
+            logprobs = torch.log_softmax(model(torch.tensor([ids])).logits[0, :-1], dim=-1)
+        expected = logprobs[torch.arange(len(ids) - 1), torch.tensor(ids[1:])].tolist()
+        return LogitProbe(tuple(ids), tuple(expected), 0.001)
+
+    return write
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(600)
+@pytest.mark.xdist_group("vllm")
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+async def test_a_job_with_a_real_engine_updates_in_flight_and_drains(make_site: Any, tmp_path: Path) -> None:
+    """Each version has other weights: a probe that passes proves that they were loaded."""
+    from drumroll_trainer.learner.tiny_model import make_tiny_model
+
+    make_tiny_model(tmp_path / "model", seed=0)
+    site = await make_site(
+        "by_length",
+        model={"path": "model", "dtype": "float32"},
+        data={"maxResponseTokens": 48},
+        rollout={
+            "maxConcurrentSamples": 8,
+            "graceSeconds": 5,
+            "threads": 1,
+            "engine": {"kvCacheMemory": "64Mi", "enforceEager": True},
+        },
+        steps=6,
+        maxPolicyLag=2,
+    )
+    app = App(site.job, settings=Settings(tick_s=0.02, housekeeping_s=0.1, linger_s=2.0, bind_s=10.0))
+    scheduler = asyncio.create_task(app.run())
+    await app.serving.wait()
+    async with SchedulerClient(site.job, "trainer") as client:
+        stream = SampleStream(site.store.connect("trainer"), UID)
+        trainer = PublishingTrainer(site.job, client, stream, tiny_weights(tmp_path / "model"))
+        training = asyncio.create_task(trainer.run())
+        try:
+            process = await site.start("rollout-0")
+            await asyncio.wait_for(training, 400.0)
+            assert await asyncio.wait_for(process.wait(), 30.0) == 0
+            assert await asyncio.wait_for(scheduler, 30.0) == 0
+        finally:
+            for task in (training, scheduler):
+                task.cancel()
+            await asyncio.gather(training, scheduler, return_exceptions=True)
+    text = site.log("rollout-0").read_text()
+    assert [decided.step for decided in trainer.trained] == list(range(6))
+    assert text.count("loaded, probed and attested") >= 3
+    assert "tokens_lost=0" in site.last_line("rollout-0").split()
+    assert "Traceback" not in text
