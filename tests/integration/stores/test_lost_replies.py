@@ -29,7 +29,7 @@ async def test_each_ticket_is_accepted_once_and_orphans_are_counted_x2(store: Em
         started = time.monotonic()
         await asyncio.gather(*(roll_out(stream, todo, reports) for stream in streams))
         accepted = await accept(ledger, reports)
-        assert time.monotonic() - started < 20.0
+        assert time.monotonic() - started < 60.0
         assert rollouts.lost >= NUM_TICKETS // 3
         assert scheduler.lost >= NUM_TICKETS // 3
     journal = (await Ledger.open(store.connect("scheduler"), "job-1")).entries

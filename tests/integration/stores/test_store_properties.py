@@ -139,7 +139,7 @@ def test_crashes_between_any_two_writes_lose_no_acknowledged_entry(
 ) -> None:
     async def scenario(store: EmbeddedStore) -> None:
         async with LossyProxy(store.settings.port, Fates(list(fates))) as proxy:
-            redis = store.connect("scheduler", port=proxy.port, timeout_s=0.15)
+            redis = store.connect("scheduler", port=proxy.port, timeout_s=0.5)
             writer = Writer(store, redis, await open_ledger(redis))
             for action, value in actions:
                 await writer.run(action, value)
@@ -178,7 +178,7 @@ def test_of_writers_at_once_only_the_newest_appends_and_the_journal_stays_gaples
         async with AsyncExitStack() as stack:
             judges = [Fates(list(drawn)) for drawn in fates]
             proxies = [await stack.enter_async_context(LossyProxy(store.settings.port, judge)) for judge in judges]
-            clients = [store.connect("scheduler", port=proxy.port, timeout_s=0.15) for proxy in proxies]
+            clients = [store.connect("scheduler", port=proxy.port, timeout_s=0.5) for proxy in proxies]
             await asyncio.gather(*(write(name, client) for name, client in enumerate(clients)))
         entries = await all_entries(store)
         assert [seq for seq, _ in entries] == list(range(1, len(entries) + 1))
@@ -215,7 +215,7 @@ def test_samples_that_were_acknowledged_are_read_whatever_was_lost_and_the_rest_
                 )
 
         async with LossyProxy(store.settings.port, Fates(list(fates))) as proxy:
-            clients = [store.connect("rollout", port=proxy.port, timeout_s=0.15) for _ in range(num_adders)]
+            clients = [store.connect("rollout", port=proxy.port, timeout_s=0.5) for _ in range(num_adders)]
             # One at a time may restart the server.
             adders = [SampleStream(client, "job-1") for client in clients]
             await asyncio.gather(*(add(stream) for stream in (adders[:1] if kills else adders)))

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from drumroll_proto.v1 import sample_pb2 as pb
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumroll.entries import EntryRef, entry_key, is_entry_id, make_header, parse_entry
 from drumroll.errors import CorruptError
 from drumroll.samples import EntryKind, Limits, SampleId
 
+NO_DEADLINE = settings(max_examples=60, deadline=None)
 SAMPLE = SampleId(1, 2, 3, 4)
 
 
@@ -27,6 +28,7 @@ def ref_of(payload: bytes) -> EntryRef:
     return EntryRef("5-0", hashlib.sha256(payload).digest())
 
 
+@NO_DEADLINE
 @given(st.binary(max_size=100), st.sampled_from(EntryKind))
 def test_an_entry_reads_back_as_it_was_made(payload: bytes, kind: EntryKind) -> None:
     entry = parse_entry("job-1", ref_of(payload), fields_of(payload, kind=kind))
@@ -34,6 +36,7 @@ def test_an_entry_reads_back_as_it_was_made(payload: bytes, kind: EntryKind) -> 
     assert entry.ref == EntryRef("5-0", hashlib.sha256(payload).digest(), len(payload))
 
 
+@NO_DEADLINE
 @given(st.dictionaries(st.sampled_from([b"h", b"p", b"x"]), st.binary(max_size=200), max_size=3))
 def test_random_fields_are_refused_s2(fields: dict[bytes, bytes]) -> None:
     with pytest.raises(CorruptError):

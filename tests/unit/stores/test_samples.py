@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drumroll_proto.v1 import sample_pb2 as pb
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumroll.errors import CorruptError
@@ -31,6 +31,7 @@ from drumroll.samples import (
     segments_from_versions,
 )
 
+NO_DEADLINE = settings(max_examples=60, deadline=None)
 LIMITS = Limits(max_prompt_tokens=8, max_response_tokens=16, vocab_size=1000)
 SAMPLING = Sampling(temperature=0.7, top_k=5, max_tokens=16, stop_token_ids=(2,), stop_strings=("end",))
 V8 = json.loads((Path(__file__).parent / "v8_partial.json").read_text())
@@ -75,6 +76,7 @@ def payloads(draw: st.DrawFn) -> SamplePayload:
     return payload_of(replace(sequence, turns=turns, side_tensors=sides, branch_point=draw(st.integers(0, 3))))
 
 
+@NO_DEADLINE
 @given(payloads())
 def test_a_decoded_payload_encodes_to_the_same_bytes(payload: SamplePayload) -> None:
     data = encode(payload)
@@ -85,12 +87,14 @@ def test_a_decoded_payload_encodes_to_the_same_bytes(payload: SamplePayload) -> 
     assert (again.sampling, again.row, again.reward) == (payload.sampling, payload.row, payload.reward)
 
 
+@NO_DEADLINE
 @given(st.binary(max_size=300))
 def test_random_bytes_are_refused_or_keep_every_rule_s2(data: bytes) -> None:
     with pytest.raises(CorruptError):
         decode(data, LIMITS)
 
 
+@NO_DEADLINE
 @given(payloads(), st.data())
 def test_a_changed_byte_is_refused_or_gives_a_lawful_payload(payload: SamplePayload, data: st.DataObject) -> None:
     good = bytearray(encode(payload))
@@ -241,6 +245,7 @@ def test_a_continued_partial_has_every_token_once_v8(prompt: list[int]) -> None:
     assert mask_below(sequence, 3).tolist() == [1] * 12
 
 
+@NO_DEADLINE
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=16), st.data())
 def test_parts_cut_anywhere_join_to_the_whole(versions: list[int], data: st.DataObject) -> None:
     versions = sorted(versions)

