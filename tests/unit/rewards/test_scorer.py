@@ -116,7 +116,7 @@ def test_a_reward_that_hangs_is_ended_with_its_children_and_the_next_is_not_dela
         _score(scorer, "hang", pids=pids)
     started = time.monotonic()
     assert _score(scorer, "ok", pids=pids) == [1.0]
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     for pid in (tmp_path / "pids").read_text().split():
         assert not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
 
@@ -252,3 +252,10 @@ def test_a_reward_is_checked_before_a_run(spec: Callable[..., RLJobSpec], tmp_pa
     check_reward(spec(function), tmp_path)
     check_reward(spec({"type": "math"}), tmp_path)
     assert os.path.exists(tmp_path)
+
+
+def test_a_fault_at_loading_is_told_at_every_call(make_scorer: Make, write_module: WriteModule) -> None:
+    scorer = make_scorer("function", function=write_module("import absent_library"))
+    for _ in range(2):
+        with pytest.raises(RewardError, match="it needs 'absent_library'"):
+            _score(scorer, "a")

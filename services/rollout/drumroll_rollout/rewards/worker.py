@@ -5,6 +5,7 @@ is killed with all its descendants when a call takes too long or its memory runs
 thread uses it at a time.
 """
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -33,11 +34,12 @@ class _OverMemory(Exception):
 
 
 class RewardWorker:
-    """A running reward process. `start` returns at once; the first call waits until the reward is loaded."""
+    """A running reward process. It loads its reward by itself; the first call waits for that."""
 
     def __init__(self, setup: WorkerSetup) -> None:
         self._setup = setup
         self._ready = False
+        self._fault: str | None = None
         self._process = subprocess.Popen(
             # -P: a file beside the job that is named like a library must not take its place.
             [sys.executable, "-P", "-m", "drumroll_rollout.rewards.child"],
@@ -52,6 +54,9 @@ class RewardWorker:
         assert self._process.stdout is not None
         self._input = self._process.stdin
         self._output = self._process.stdout
+        # It fits into the pipe; a process that has died already shows at the first read.
+        with contextlib.suppress(FrameError):
+            write_frame(self._input.fileno(), {"setup": setup.to_message()})
 
     @property
     def pid(self) -> int:
@@ -64,9 +69,16 @@ class RewardWorker:
             RewardError: it does not import; the message names module and reason.
             RewardCrash: its process ended or hung on the way.
         """
-        if not self._ready:
-            self._exchange({"setup": self._setup.to_message()}, LOAD_TIMEOUT_S, "loading")
-            self._ready = True
+        if self._fault is not None:
+            raise RewardError(self._fault)
+        if self._ready:
+            return
+        try:
+            self._exchange(None, LOAD_TIMEOUT_S, "loading")
+        except RewardError as error:
+            self._fault = str(error)
+            raise
+        self._ready = True
 
     def call(self, request: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
         """One call of the reward.
@@ -98,10 +110,11 @@ class RewardWorker:
         except subprocess.TimeoutExpired:
             logger.error("reward process %d does not end", self._process.pid)
 
-    def _exchange(self, message: dict[str, Any], timeout_s: float, doing: str) -> dict[str, Any]:
+    def _exchange(self, message: dict[str, Any] | None, timeout_s: float, doing: str) -> dict[str, Any]:
         started = time.monotonic()
         try:
-            write_frame(self._input.fileno(), message)
+            if message is not None:
+                write_frame(self._input.fileno(), message)
             left = max(0.001, timeout_s - (time.monotonic() - started))
             reply = read_frame(self._output.fileno(), timeout_s=left, tick=self._check_memory)
         except FrameTimeout:
