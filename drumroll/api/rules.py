@@ -1,7 +1,7 @@
 """Contradictions between the fields of an RLJob, each stated for Python and for an API server.
 
-A rule hangs on the model that holds all fields it talks about. The two statements agree: an API server and
-`drumroll validate` refuse the same jobs with the same sentence (tests compare them on a real server).
+A rule hangs on the model that holds all fields it talks about. The two statements agree (tests compare them on a real
+server): an API server and `drumroll validate` refuse the same jobs with the same sentence.
 """
 
 import re
@@ -141,8 +141,7 @@ ROLLOUT_RULES: tuple[Rule["Rollout"], ...] = (
     Rule(
         id="gpus-of-tensor-parallel",
         field="tensorParallelSize",
-        message="a replica's model is split over all of its GPUs: write the number under resources.limits "
-        "nvidia.com/gpu",
+        message="all GPUs of a replica hold its model: write the number under resources.limits nvidia.com/gpu",
         holds=lambda rollout: gpus_are(rollout.resources, rollout.tensor_parallel_size),
         cel=cel_gpus_are("self.tensorParallelSize"),
     ),
