@@ -12,7 +12,7 @@ from drumroll_proto.v1 import common_pb2
 
 from drumroll import logs
 from drumroll.clock import SystemClock
-from drumroll.data import PreparedDataset
+from drumroll.data import DatasetInfo, PreparedDataset
 from drumroll.environment import read_identity
 from drumroll.errors import EXIT_FENCED, EXIT_INTERNAL, EXIT_OK, EXIT_USER, DrumrollError, Fenced, UserError
 from drumroll.job import ResolvedJob
@@ -37,14 +37,14 @@ async def serve(job: ResolvedJob, name: str, counters: Counters) -> None:
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    train = PreparedDataset.open(Path(job.layout.data_dir), "train")
+    info = DatasetInfo.load(Path(job.layout.data_dir))
     replica = common_pb2.ReplicaId(name=name, instance=secrets.token_hex(8))
-    engine = choose_engine(job, replica, stop_token_ids=train.info.eos_token_ids)
+    engine = choose_engine(job, replica, stop_token_ids=info.eos_token_ids)
     try:
         # Before anything opens threads or connections: vLLM forks.
         await engine.start()
         if not asked.is_set():
-            await _work(job, replica, engine, train, asked, counters)
+            await _work(job, replica, engine, asked, counters)
     finally:
         await engine.close()
 
@@ -53,11 +53,11 @@ async def _work(
     job: ResolvedJob,
     replica: common_pb2.ReplicaId,
     engine: Engine,
-    train: PreparedDataset,
     asked: asyncio.Event,
     counters: Counters,
 ) -> None:
     model_dir, data_dir = Path(job.layout.model_dir), Path(job.layout.data_dir)
+    train = PreparedDataset.open(data_dir, "train")
     prompts: dict[LeaseKind, Prompts] = {LeaseKind.TRAIN: train}
     if job.spec.data.eval is not None:
         prompts[LeaseKind.EVAL] = PreparedDataset.open(data_dir, "eval")

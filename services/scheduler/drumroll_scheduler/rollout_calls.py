@@ -2,7 +2,7 @@
 
 from drumroll_proto.v1 import scheduler_pb2 as pb
 
-from drumroll.errors import ProtocolError
+from drumroll.errors import Fenced, ProtocolError
 from drumroll_scheduler import translate
 from drumroll_scheduler.core import Core
 from drumroll_scheduler.rules import is_surplus
@@ -45,6 +45,9 @@ class RolloutCalls:
         held = {lease.lease_id: lease.tokens_done for lease in request.leases}
         attested = request.attested_version if request.attested else None
         known = core.story.replicas.get(name)
+        if known is not None and known.instance != instance:
+            # It was stopped while a successor of its name registered; to take it back would start a fight.
+            raise Fenced(f"replica {name} instance {instance} was replaced by instance {known.instance}")
         before = known.attested if known is not None else None
         answer = core.policy.heartbeat(now, name, instance, held, attested, request.draining)
         core.take(answer.records)

@@ -22,6 +22,7 @@ from safetensors.numpy import save_file
 
 from drumroll import environment
 from drumroll.embedded import EmbeddedStore, free_port
+from drumroll.errors import EXIT_FENCED
 from drumroll.job import ResolvedJob
 from drumroll.rpc import SchedulerClient
 from drumroll.stream import SampleStream
@@ -184,6 +185,27 @@ async def test_a_job_ends_well_though_one_replica_is_terminated_and_one_is_kille
         assert "tokens_lost=0" in site.last_line(name).split(), site.last_line(name)
         assert re.search(r"samples_total=[1-9]", site.last_line(name))
     assert "Traceback" not in site.log("rollout-0").read_text() + site.log("rollout-2").read_text()
+
+
+async def test_a_replica_that_wakes_up_beside_its_successor_ends_at_once(make_site: Any) -> None:
+    """SIGSTOP, a successor of the same name, SIGCONT: two instances never fight for one name."""
+    site = await make_site("by_length", rollout=rollout(), steps=2000)
+    app = App(site.job, settings=Settings(tick_s=0.02, housekeeping_s=0.1, linger_s=0.3, bind_s=10.0))
+    scheduler = asyncio.create_task(app.run())
+    await app.serving.wait()
+    first = await site.start("rollout-0")
+    registered = "registered as rollout-0"
+    await eventually(lambda: site.log("rollout-0").read_text().count(registered) == 1, deadline_s=60.0)
+    first.send_signal(signal.SIGSTOP)
+    second = await site.start("rollout-0")
+    await eventually(lambda: site.log("rollout-0").read_text().count(registered) == 2, deadline_s=60.0)
+    first.send_signal(signal.SIGCONT)
+    assert await asyncio.wait_for(first.wait(), 60.0) == EXIT_FENCED
+    assert second.returncode is None
+    second.terminate()
+    assert await asyncio.wait_for(second.wait(), 30.0) == 0
+    scheduler.cancel()
+    await asyncio.gather(scheduler, return_exceptions=True)
 
 
 async def test_a_broken_reward_contract_ends_the_process_as_a_users_mistake(make_site: Any) -> None:
