@@ -1,9 +1,10 @@
 """A scheduler that hands out decisions from a list, for tests and rehearsals of the trainer without a network.
 
-It keeps what it was told, as the real one journals it, and can be asked to lose samples, rewind, fail or stay silent.
+It keeps what it was told, as the real one journals it. Hooks see each request before it is answered and may change
+this scheduler, or raise; that of next-step may answer in its place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -38,6 +39,9 @@ class FakeScheduler:
     """Given out with the next reply."""
     failure: str = ""
     checkpoint_now: bool = False
+    on_next_step: Callable[[scheduler_pb2.NextStepRequest], scheduler_pb2.NextStepReply | None] | None = None
+    on_commit: Callable[[scheduler_pb2.CommitRequest], None] | None = None
+    on_announce: Callable[[scheduler_pb2.AnnounceRequest], None] | None = None
     epoch: int = 0
     lineage: int = 0
     first_version: int = 0
@@ -65,6 +69,8 @@ class FakeScheduler:
     ) -> scheduler_pb2.NextStepReply:
         """The decision of the step, made now unless it was made before."""
         self._check(request.trainer_epoch)
+        if self.on_next_step is not None and (answer := self.on_next_step(request)) is not None:
+            return answer
         if self.failure:
             return scheduler_pb2.NextStepReply(outcome=_Outcome.NEXT_STEP_OUTCOME_FAILED, reason=self.failure)
         if self._rewind is not None:
@@ -91,6 +97,8 @@ class FakeScheduler:
     ) -> scheduler_pb2.CommitReply:
         """Keep what is told; lost samples lead to a rewind."""
         self._check(request.trainer_epoch)
+        if self.on_commit is not None:
+            self.on_commit(request)
         if request.lost:
             self.lost.append((request.step, len(request.lost)))
             self._turn_back()
@@ -109,6 +117,8 @@ class FakeScheduler:
     ) -> scheduler_pb2.AnnounceReply:
         """A version is published; a known one changes nothing."""
         self._check(request.trainer_epoch)
+        if self.on_announce is not None:
+            self.on_announce(request)
         weights = request.weights
         announced = r.Announced(
             weights.version, weights.step, weights.lineage, weights.manifest_sha256, weights.weights_digest

@@ -13,6 +13,7 @@ from drumroll_trainer.loop import Parts, Trainer
 from drumroll_trainer.ports import LearnerPort, SampleSource
 from drumroll_trainer.publisher import Publisher
 from drumroll_trainer.sources import ArchiveSource, FirstOf, MemorySource
+from drumroll_trainer.stopping import Stop
 
 PROBE = (5, 9, 7, 12, 3, 8)
 DATASET = DatasetInfo(
@@ -81,12 +82,14 @@ def make_trainer(
     source: FakePlan | SampleSource,
     *,
     dataset: DatasetInfo = DATASET,
+    stop: Stop | None = None,
 ) -> Trainer:
     """A trainer of `job` on fakes; the archive is asked for what `source` has not."""
     first = MemorySource(source.entries) if isinstance(source, FakePlan) else source
     publisher = Publisher(job, learner, probe_token_ids=PROBE, tokenizer_digest=dataset.tokenizer_digest)
     archive = ArchiveSource(job.layout.samples_dir)
-    return Trainer(Parts(job, scheduler, FirstOf(first, archive), learner, publisher, dataset, poll_ms=10))
+    both = FirstOf(first, archive)
+    return Trainer(Parts(job, scheduler, both, learner, publisher, dataset, stop=stop or Stop(), poll_ms=10))
 
 
 def other_data(num_prompts: int, digest: str) -> DatasetInfo:
