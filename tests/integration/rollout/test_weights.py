@@ -1,7 +1,9 @@
 """Weight updates while samples are being generated: pinned, verified, probed, attested; or the replica stops."""
 
+import asyncio
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -161,3 +163,57 @@ async def test_an_evaluation_of_another_version_is_handed_back_unstarted(
     back = scheduler.heard.hand_backs[0]
     assert back.reason == journal_pb2.RETURN_REASON_UNSTARTED
     assert "version 7 is asked for, 0 is loaded" in back.detail
+
+
+class SlowProbe:
+    """An engine whose logit probe of version 1 waits for a gate."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.gate = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    async def score(self, token_ids: Sequence[int]) -> list[float]:
+        if self.engine.version == 1:
+            await self.gate.wait()
+        return await self.engine.score(token_ids)
+
+
+async def test_answers_of_weights_that_are_being_probed_are_held_back(
+    scheduler: FakeScheduler, start_replica: Any, versions: Any, stream: Any, reader: Any
+) -> None:
+    scheduler.add(Work(0), Work(1))
+    replica = await start_replica(tokens=LONG, step_seconds=0.0005, wrap=SlowProbe)
+    await eventually(lambda: most_tokens(scheduler) > 50)
+    scheduler.announce(1, versions.publish(1))
+    await eventually(lambda: replica.engine.stats().tokens_total == 2 * 1500)
+    seen = len(scheduler.heard.heartbeats)
+    await eventually(lambda: len(scheduler.heard.heartbeats) > seen + 5)
+    assert not scheduler.heard.reports
+    assert (await stream.usage()).entries == 0
+    replica.engine.gate.set()
+    await eventually(lambda: len(scheduler.heard.reports) == 2)
+    assert [report.newest_version for report in scheduler.heard.reports] == [1, 1]
+
+
+async def test_a_drain_during_a_probe_loses_no_token(
+    scheduler: FakeScheduler, start_replica: Any, versions: Any, reader: Any
+) -> None:
+    scheduler.add(Work(0))
+    replica = await start_replica(tokens=LONG, step_seconds=0.005, wrap=SlowProbe)
+    await eventually(lambda: most_tokens(scheduler) > 50)
+    scheduler.announce(1, versions.publish(1))
+    await eventually(lambda: replica.engine.version == 1)
+    made = replica.engine.stats().tokens_total
+    await eventually(lambda: replica.engine.stats().tokens_total > made + 50)
+    replica.worker.drain()
+    await eventually(lambda: replica.engine.stats().running == 0)
+    replica.engine.gate.set()
+    await replica.finish()
+    (back,) = scheduler.heard.hand_backs
+    part = (await reader.partial(back.partial)).sequences[0]
+    assert [segment.version for segment in part.segments] == [0, 1]
+    assert part.num_completion_tokens == replica.engine.stats().tokens_total
+    assert replica.worker.counters.tokens_lost == 0
