@@ -28,10 +28,16 @@ VERBS = {
     "validate": Verb(
         "drumroll_cli.validate", "validate", "Check job files: every problem, with what to write instead."
     ),
+    "audit": Verb(
+        "drumroll_cli.audit", "audit", "Prove from a finished job's journal that no sample was lost or repeated."
+    ),
+    "replay": Verb("drumroll_cli.replay", "replay", "Train a run's decisions and samples once more, and compare."),
     "crd": Verb("drumroll_cli.crd", "crd", "Print the CustomResourceDefinition of RLJob."),
 }
 
 _EPILOG = """Examples:
+
+drumroll run examples/first-light.yaml
 
 drumroll validate job.yaml
 

@@ -145,6 +145,8 @@ def _pod(
 def _environment(job: ResolvedJob, substrate: Substrate, role: Role, name: str) -> list[dict[str, Any]]:
     """Identity, and the switches that libraries read from the environment."""
     values = {"DRUMROLL_JOB": substrate.job_file, "DRUMROLL_ROLE": role, "DRUMROLL_REPLICA": name}
+    # Nothing here calls gRPC in a forked child; the library's fork handlers only write to the log.
+    values["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     if role in ("rollout", "trainer"):
         threads = getattr(job.spec, role).threads or threads_per_process(job, substrate.cores)
         # Spinning OpenMP threads cost 4 to 10 times where cores are shared.
@@ -161,12 +163,12 @@ def _user_environment(job: ResolvedJob, role_env: list[EnvVar]) -> list[dict[str
     return [variable.to_wire() for variable in merged.values()]
 
 
-def _probe(target: str, *, period_s: int = 15, initial_delay_s: int = 20) -> dict[str, Any]:
+def _probe(target: str, *, period_s: int = 20, initial_delay_s: int = 30) -> dict[str, Any]:
     """Ends a process that no longer answers, so that another is started: a hang is never silent."""
     return {
         "exec": {"command": ["python", "-m", "drumroll.probe", target]},
         "initialDelaySeconds": initial_delay_s,
         "periodSeconds": period_s,
-        "timeoutSeconds": 10,
+        "timeoutSeconds": 20,
         "failureThreshold": 3,
     }

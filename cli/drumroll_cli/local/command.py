@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 import signal
@@ -51,6 +52,9 @@ def execute(options: Options) -> int:
     Raises:
         UserError: before anything was started; nothing is left behind then.
     """
+    # A scheduler that is not up yet is no news here: the view shows it.
+    logging.getLogger("drumroll").setLevel(logging.ERROR)
+    environment.set_library_variables({"GRPC_ENABLE_FORK_SUPPORT": "0"})
     console = Console()
     began = time.monotonic()
     run, pods = _resumed(options, console) if options.resume else _created(options, console)
@@ -93,7 +97,7 @@ def _resumed(options: Options, console: Console) -> tuple[rundir.RunDir, list[Lo
         raise UserError("--resume takes no job file, no --run-dir and no --seed: all of it is in the run directory")
     old = rundir.read(path)
     os.close(rundir.hold(path))
-    job = with_overrides(read_job(path / "source.yaml"), seed=None, steps=options.steps, sets=options.sets)
+    job = with_overrides(read_job(path / "source.json"), seed=None, steps=options.steps, sets=options.sets)
     source_dir = Path(old.job.layout.source_dir)
     resolved = rundir.resolve(job, path, uid=old.job.uid, source_dir=source_dir, port=options.port)
     _check(job, resolved, path)

@@ -1,5 +1,6 @@
 """From a job file and the command line's overrides to one valid job."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def with_overrides(job: RLJob, *, seed: int | None, steps: int | None, sets: tup
         if not equals or not path:
             raise JobError(f"--set {override!r}: write PATH=VALUE, such as rollout.replicas=4")
         _put(spec, path.removeprefix("spec.").split("."), yaml.safe_load(value), override)
-    loaded = parse_jobs(yaml.safe_dump(wire, sort_keys=False), "the job with its overrides")
+    loaded = parse_jobs(json.dumps(wire), "the job with its overrides")
     if loaded.problems:
         raise InvalidJobs(loaded.problems)
     return loaded.jobs[0].job

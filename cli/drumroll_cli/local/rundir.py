@@ -1,7 +1,7 @@
 """A run directory: everything one local job writes, and what resuming it needs.
 
 RUN_DIR/
-  job.json         the resolved job; source.yaml: the job as it was given
+  job.json         the resolved job; source.json: the job as it was given
   secrets/         tokens and store passwords, readable by this user alone
   data/            the prepared data set
   volume/<namespace>/<job>-<uid>/    weights, checkpoints, journal, samples, store
@@ -10,14 +10,13 @@ RUN_DIR/
 """
 
 import fcntl
+import json
 import os
 import secrets
 import socket
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-
-import yaml
 
 from drumroll.api.spec import RLJob
 from drumroll.errors import UserError
@@ -64,7 +63,7 @@ def resolve(job: RLJob, path: Path, *, uid: str, source_dir: Path, port: int | N
     """
     root = path.resolve()
     job_dir = root / "volume" / job.metadata.namespace / f"{job.metadata.name}-{uid}"
-    spec = job.spec
+    spec = job.spec.resolved()
     return ResolvedJob(
         uid=uid,
         name=job.metadata.name,
@@ -103,7 +102,7 @@ def create(job: RLJob, resolved: ResolvedJob, path: Path) -> RunDir:
     """Make the directory, its secrets and job.json; the data set is there already or is written by the caller."""
     (path / "logs").mkdir(parents=True, exist_ok=True)
     _write_secrets(path / "secrets")
-    (path / "source.yaml").write_text(yaml.safe_dump(job.to_wire(), sort_keys=False))
+    (path / "source.json").write_text(json.dumps(job.to_wire(), indent=1) + "\n")
     for folder in ("weights", "checkpoints", "journal", "samples", "store"):
         (Path(resolved.layout.job_dir) / folder).mkdir(parents=True, exist_ok=True)
     (path / "job.json").write_text(resolved.to_json() + "\n")
