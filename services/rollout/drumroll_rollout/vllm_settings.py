@@ -37,6 +37,7 @@ def library_variables(job: ResolvedJob, *, cores: int | None = None) -> dict[str
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
         FORK_SWITCH: "1",
     }
 

@@ -179,5 +179,10 @@ def collect() -> Callable[..., object]:
 
 
 @pytest.fixture
+def job_of() -> Callable[[Path], ResolvedJob]:
+    return make_job
+
+
+@pytest.fixture
 def collected_type() -> type[Collected]:
     return Collected

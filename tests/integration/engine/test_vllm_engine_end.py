@@ -1,8 +1,11 @@
 """How a vLLM engine ends: closed, killed, or with a model that could not be loaded whole."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 
 import psutil
 import pytest
@@ -66,3 +69,48 @@ async def test_a_load_that_fails_half_way_kills_the_engine_rather_than_mix_weigh
     assert engine.version == 0
     await engine.close()
     assert children() <= others
+
+
+START_AND_WAIT = """
+import asyncio, sys
+import psutil
+from drumroll.job import ResolvedJob
+from drumroll_rollout.vllm_engine import VllmEngine
+
+async def main():
+    engine = VllmEngine(ResolvedJob.load(sys.argv[1]))
+    await engine.start()
+    print("children", *(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_an_engine_does_not_outlive_a_killed_replica(job_of, weights, tmp_path):
+    job_file = tmp_path / "job.json"
+    job_file.write_text(job_of(weights[0]).to_json())
+    replica = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", START_AND_WAIT, str(job_file), stdout=PIPE, stderr=DEVNULL, start_new_session=True
+    )
+    assert replica.stdout is not None
+    words: list[bytes] = []
+    while words[:1] != [b"children"]:
+        line = await asyncio.wait_for(replica.stdout.readline(), 200)
+        assert line, "the replica ended before its engine was up"
+        words = line.split()
+    pids = [int(word) for word in words[1:]]
+    assert pids
+    try:
+        replica.kill()
+        await replica.wait()
+        await eventually(lambda: not any(alive(pid) for pid in pids), 30)
+    finally:
+        for pid in filter(alive, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
