@@ -22,9 +22,9 @@ def check_epoch(given: int, newest: int) -> None:
         Fenced: a newer trainer has registered.
         ProtocolError: this epoch was never given.
     """
-    if given < newest:
+    if 0 < given < newest:
         raise Fenced(f"stale trainer epoch {given}: trainer epoch {newest} has taken over")
-    if given > newest or not given:
+    if given != newest or not given:
         raise ProtocolError(f"trainer epoch {given} was never given (the newest is {newest}); register first")
 
 

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 from drumroll_planner import records as r
+from drumroll_planner.audit import CheckpointFacts, audit
 from drumroll_planner.codec import from_proto
 from drumroll_proto.v1 import journal_pb2
 from drumroll_scheduler.app import App, Settings
 from drumroll_scheduler.opening import Accept
+from drumroll_scheduler.rules import rules_of
 from drumroll_scheduler.scripted_job import UID, scripted_job
 from drumroll_scheduler.scripted_replica import Script, ScriptedReplica, varied
-from drumroll_scheduler.scripted_trainer import ScriptedTrainer
+from drumroll_scheduler.scripted_trainer import ScriptedTrainer, newest_checkpoint
 
 from drumroll.embedded import EmbeddedStore, free_port
 from drumroll.job import ResolvedJob
@@ -175,14 +177,27 @@ class World:
         self.tasks.append(task)
         return task
 
-    async def finish(self, scheduler: Running, *work: "asyncio.Task[Any]", within_s: float = 60.0) -> int:
+    async def finish(
+        self, scheduler: Running, *work: "asyncio.Task[Any]", within_s: float = 60.0, audited: bool = True
+    ) -> int:
         """The scheduler's exit code, once it and all clients are done; a client's failure is the test's."""
         tasks = [scheduler.task, *work]
         done, pending = await asyncio.wait(tasks, timeout=within_s, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
             task.result()
         assert not pending, f"not within {within_s} s: {[task.get_coro() for task in pending]}"
-        return scheduler.task.result()
+        code = scheduler.task.result()
+        if code == 0 and audited:
+            self.check_audit()
+        return code
+
+    def check_audit(self) -> None:
+        """The archive and the newest checkpoint prove that every ticket came to its right end."""
+        held = newest_checkpoint(self.job.layout.checkpoints_dir)
+        opened = [record for record in self.records() if isinstance(record, r.JobOpened)]
+        rules = rules_of(self.job, opened[-1].num_prompts)
+        report = audit(self.records(), rules=rules, checkpoint=CheckpointFacts(held.step, held.version, held.lineage))
+        assert report.ok, (report.summary(), report.findings[:20])
 
     def metrics(self) -> list[dict[str, Any]]:
         path = Path(str(self.job.metrics_path))

@@ -6,33 +6,21 @@ from typing import Any
 from drumroll_planner import records as r
 from drumroll_proto.v1 import common_pb2, journal_pb2
 from drumroll_proto.v1 import scheduler_pb2 as pb
+from drumroll_scheduler.scripted_replica import Answer
+from drumroll_scheduler.scripted_requests import (
+    announce,
+    attest,
+    header,
+    register_replica,
+    register_trainer,
+    report_of,
+    sample_of,
+    wire_sample,
+)
+
+from drumroll.samples import EntryKind
 
 REPLICA = common_pb2.ReplicaId(name="rollout-0", instance="a")
-
-
-def header(request_id: str) -> common_pb2.CallHeader:
-    return common_pb2.CallHeader(request_id=request_id)
-
-
-def register_replica(request_id: str) -> pb.RegisterRequest:
-    return pb.RegisterRequest(
-        header=header(request_id), role=pb.ROLE_ROLLOUT, min_protocol=1, max_protocol=1, replica=REPLICA, slots=4
-    )
-
-
-def register_trainer(request_id: str, **held: Any) -> pb.RegisterRequest:
-    return pb.RegisterRequest(
-        header=header(request_id), role=pb.ROLE_TRAINER, min_protocol=1, max_protocol=1, instance="t", **held
-    )
-
-
-def announce(epoch: int, version: int, request_id: str = "announce") -> pb.AnnounceRequest:
-    weights = journal_pb2.Announced(version=version, step=version, manifest_sha256=f"m{version}", weights_digest="w")
-    return pb.AnnounceRequest(header=header(f"{request_id}-{version}"), trainer_epoch=epoch, weights=weights)
-
-
-def attest(version: int) -> pb.HeartbeatRequest:
-    return pb.HeartbeatRequest(replica=REPLICA, attested=True, attested_version=version)
 
 
 async def test_each_call_made_twice_with_one_request_id_changes_things_once(make_world: Any) -> None:
@@ -43,9 +31,9 @@ async def test_each_call_made_twice_with_one_request_id_changes_things_once(make
     epochs = [(await trainer.register(register_trainer("t1"))).trainer_epoch for _ in range(2)]
     assert epochs == [1, 1]
     for _ in range(2):
-        await rollout.register(register_replica("r1"))
+        await rollout.register(register_replica(REPLICA, "r1"))
         await trainer.announce(announce(1, 0))
-        assert (await rollout.heartbeat(attest(0))).newest.version == 0
+        assert (await rollout.heartbeat(attest(REPLICA, 0))).newest.version == 0
     lease = pb.LeaseRequest(header=header("l1"), replica=REPLICA, free_slots=4, wait_ms=2000)
     first, second = await rollout.lease(lease), await rollout.lease(lease)
     assert len(first.leases) == 4
@@ -56,9 +44,9 @@ async def test_each_call_made_twice_with_one_request_id_changes_things_once(make
     replica = await world.replica()
     reports = []
     for grant in first.leases[:2]:
-        ref = await stream.add(
-            sample=sample_id(grant), lease_id=grant.lease_id, kind="sample", payload=replica_payload(replica, grant)
-        )
+        payload = replica.payload(grant, Answer(), started=0.0)
+        sample, lease_id = sample_of(grant), grant.lease_id
+        ref = await stream.add(sample=sample, lease_id=lease_id, kind=EntryKind.SAMPLE, payload=payload)
         reports.append(report_of(grant, ref))
     request = pb.ReportRequest(header=header("rep"), replica=REPLICA, samples=reports)
     for _ in range(2):
@@ -68,7 +56,7 @@ async def test_each_call_made_twice_with_one_request_id_changes_things_once(make
     assert all(verdict.accepted for verdict in (await rollout.report(request)).verdicts)
 
     back = pb.HandedBack(
-        lease_id=first.leases[2].lease_id, sample=proto_id(first.leases[2]), reason=journal_pb2.RETURN_REASON_DRAINED
+        lease_id=first.leases[2].lease_id, sample=wire_sample(first.leases[2]), reason=journal_pb2.RETURN_REASON_DRAINED
     )
     handed = pb.HandBackRequest(header=header("hb"), replica=REPLICA, samples=[back])
     for _ in range(2):
@@ -92,9 +80,9 @@ async def test_a_lease_call_retried_at_a_restarted_scheduler_gets_the_same_lease
     first = await world.start()
     rollout, trainer = await world.client("rollout"), await world.client("trainer")
     await trainer.register(register_trainer("t"))
-    await rollout.register(register_replica("r"))
+    await rollout.register(register_replica(REPLICA, "r"))
     await trainer.announce(announce(1, 0))
-    await rollout.heartbeat(attest(0))
+    await rollout.heartbeat(attest(REPLICA, 0))
     lease = pb.LeaseRequest(header=header("l"), replica=REPLICA, free_slots=3, wait_ms=2000)
     before = await rollout.lease(lease)
     await first.kill()
@@ -102,7 +90,7 @@ async def test_a_lease_call_retried_at_a_restarted_scheduler_gets_the_same_lease
     after = await rollout.lease(lease)
     assert list(after.leases) == list(before.leases)
     assert after.header.incarnation > before.header.incarnation
-    missing = (await rollout.heartbeat(attest(0))).missing
+    missing = (await rollout.heartbeat(attest(REPLICA, 0))).missing
     assert {grant.lease_id for grant in missing} == {grant.lease_id for grant in before.leases}
 
 
@@ -120,28 +108,3 @@ async def test_a_job_whose_replies_get_lost_trains_each_ticket_once(make_world: 
     assert len(trained) == len(set(trained)) == 12
     accepted = [(record.ticket, record.index) for record in world.records() if isinstance(record, r.Accepted)]
     assert len(accepted) == len(set(accepted))
-
-
-def sample_id(grant: pb.LeaseGrant) -> Any:
-    from drumroll.samples import SampleId
-
-    slot = grant.samples[0]
-    return SampleId(grant.ticket.epoch, grant.ticket.ordinal, slot.index, slot.attempt)
-
-
-def proto_id(grant: pb.LeaseGrant) -> common_pb2.SampleId:
-    slot = grant.samples[0]
-    return common_pb2.SampleId(ticket=grant.ticket, index=slot.index, attempt=slot.attempt)
-
-
-def report_of(grant: pb.LeaseGrant, ref: Any) -> pb.SampleReport:
-    return pb.SampleReport(
-        lease_id=grant.lease_id, sample=proto_id(grant), entry=ref.to_proto(), num_tokens=3, reward=1.0, finished=True
-    )
-
-
-def replica_payload(replica: Any, grant: pb.LeaseGrant) -> bytes:
-    from drumroll_scheduler.scripted_replica import Answer
-
-    payload: bytes = replica.payload(grant, Answer(), started=0.0)
-    return payload
