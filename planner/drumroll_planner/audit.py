@@ -100,7 +100,8 @@ class _Auditor:
 
     def read(self, record: r.Record) -> None:
         if self.outcome != "unfinished":
-            self._expect(isinstance(record, r.Noted | r.Pinned | r.Unpinned), f"{record} comes after the job's end")
+            late = isinstance(record, r.Admitted | r.Leased | r.Accepted | r.Decided | r.Ended | r.Covered | r.Rewound)
+            self._expect(not late, f"{record} comes after the job's end")
         reader = self._readers.get(type(record))
         if reader is not None:
             reader(record)

@@ -252,7 +252,8 @@ def _retain(state: State, number: int) -> None:
     """Reduce a covered step to what a rewind behind the newest checkpoint needs, and forget older ones."""
     decision = state.steps.pop(number).decision
     state.covered_steps[number] = tuple((member.ticket, member.row) for member in decision.tickets)
-    oldest = state.checkpoints[0].step if state.checkpoints else 0
+    full = len(state.checkpoints) >= state.rules.keep_checkpoints
+    oldest = state.checkpoints[0].step if full else 0
     for step in [step for step in state.covered_steps if step < oldest]:
         del state.covered_steps[step]
     for step in [step for step in state.chains if step < oldest - 1]:

@@ -115,7 +115,7 @@ def _adoption_trouble(state: State, step: int, chain: str, missing: Sequence[r.D
 
 def trained(state: State, step: int, version: int, chain: str, stats: dict[str, float]) -> tuple[r.Record, ...]:
     """The fact that a step is trained; () for a replayed step, or one that is not of this lineage's chain."""
-    fresh = state.num_trained <= step < state.num_decided
+    fresh = state.outcome is None and state.num_trained <= step < state.num_decided
     if not fresh or state.chains.get(step) != chain or state.version_of(step) + 1 != version:
         return ()
     return (r.Trained(step, version, chain, stats),)
@@ -125,14 +125,14 @@ def covered(state: State, coverage: r.Covered) -> tuple[r.Record, ...]:
     """The coverage and the ends that it brings; () for one that is known or of another lineage."""
     known = state.covered is not None and coverage.step <= state.covered.step
     of_lineage = coverage.lineage == state.lineage and coverage.version == state.version_of(coverage.step)
-    if known or not of_lineage or coverage.step > state.num_decided:
+    if known or not of_lineage or coverage.step > state.num_decided or state.outcome is not None:
         return ()
     return (coverage, *ended_by(state, coverage))
 
 
 def lost_samples(state: State, step: int, samples: Sequence[tuple[TicketId, int]]) -> tuple[r.Record, ...]:
     """Samples of a decided step are gone: back to the newest checkpoint. () for a step that is void or covered."""
-    if not samples or step not in state.steps or step < state.covered_step:
+    if not samples or step not in state.steps or step < state.covered_step or state.outcome is not None:
         return ()
     named = ", ".join(f"{tuple(ticket)}#{index}" for ticket, index in samples[:5])
     more = f" and {len(samples) - 5} more" if len(samples) > 5 else ""

@@ -101,9 +101,9 @@ class World:
         assignment = self.policy.assign(self.now)
         self.commit(assignment.records)
         for name, grants in assignment.grants.items():
-            if not self.loses_reply():
+            if name in self.replicas and not self.loses_reply():
                 self.replicas[name].begin(self, grants)
-        for name in assignment.update_first:
+        for name in assignment.update_first & self.replicas.keys():
             self.replicas[name].wants_update = True
 
     def loses_reply(self) -> bool:

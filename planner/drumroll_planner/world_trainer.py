@@ -30,6 +30,10 @@ class SimTrainer:
     """Decisions trained since the checkpoint that it started from."""
     epoch: int | None = None
     announced: bool = False
+    newest: r.Announced | None = None
+    """The last version that it published."""
+    incarnation: int = 0
+    """Of the scheduler that it last spoke to."""
     decision: r.Decided | None = None
     busy_until: float = 0.0
     exited: bool = False
@@ -57,6 +61,10 @@ class SimTrainer:
             at = self.at
             world.commit(world.policy.register_trainer(world.now, at.step, at.chain, at.version, at.lineage))
             self.epoch = world.policy.trainer_epoch
+        if self.incarnation != world.incarnation:
+            # A new scheduler may have lost the last announcement with its ledger's tail.
+            self.incarnation = world.incarnation
+            world.commit(world.policy.announce(self.newest, None) if self.newest else ())
         if self.decision is not None:
             self._finish(world, self.decision)
         elif not self.announced and self._published(world):
@@ -73,8 +81,8 @@ class SimTrainer:
 
     def _announce(self, world: World) -> None:
         at = self.at
-        weights = r.Announced(at.version, at.step, at.lineage, f"manifest-{at.version}", f"weights-{at.version}")
-        world.commit(world.policy.announce(weights, None))
+        self.newest = r.Announced(at.version, at.step, at.lineage, f"manifest-{at.version}", f"weights-{at.version}")
+        world.commit(world.policy.announce(self.newest, None))
         self.announced = True
 
     def _ask(self, world: World) -> None:
