@@ -72,6 +72,11 @@ class FakeScheduler(SchedulerServicer):
         """Replicas that are told to drain."""
         self.banned: set[str] = set()
         """Replicas whose registration does not hold."""
+        self.away = False
+        """While it is set, every call fails as if nobody listened."""
+        self.hold_reports = asyncio.Event()
+        """Cleared: reports are taken, but their replies wait."""
+        self.hold_reports.set()
         self.incarnation = 1
         self.changed = asyncio.Event()
         self._ids = itertools.count()
@@ -120,16 +125,22 @@ class FakeScheduler(SchedulerServicer):
 
     # -- service -------------------------------------------------------------------------------------------------
 
+    async def _check_presence(self, context: Any) -> None:
+        if self.away:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+
     def _header(self) -> common_pb2.ReplyHeader:
         return common_pb2.ReplyHeader(incarnation=self.incarnation)
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterReply:  # noqa: N802
+        await self._check_presence(context)
         self.heard.registered.append(request.replica.name)
         if request.replica.name not in self.banned:
             self._known.add(request.replica.name)
         return pb.RegisterReply(header=self._header(), protocol=1, heartbeat_s=0.05, newest=self.newest)
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:  # noqa: N802
+        await self._check_presence(context)
         self.heard.heartbeats.append(request)
         name = request.replica.name
         named = {lease.lease_id for lease in request.leases}
@@ -144,6 +155,7 @@ class FakeScheduler(SchedulerServicer):
         )
 
     async def Lease(self, request: pb.LeaseRequest, context: Any) -> pb.LeaseReply:  # noqa: N802
+        await self._check_presence(context)
         try:
             async with asyncio.timeout(request.wait_ms / 1000.0):
                 while not self.queue and not self.finished:
@@ -183,15 +195,18 @@ class FakeScheduler(SchedulerServicer):
         return grant
 
     async def Report(self, request: pb.ReportRequest, context: Any) -> pb.ReportReply:  # noqa: N802
+        await self._check_presence(context)
         verdicts = []
         for sample in request.samples:
             accepted = self.leases.pop(sample.lease_id, None) is not None
             if accepted:
                 self.heard.reports.append(sample)
             verdicts.append(pb.Verdict(lease_id=sample.lease_id, accepted=accepted, reason="" if accepted else "stale"))
+        await self.hold_reports.wait()
         return pb.ReportReply(header=self._header(), verdicts=verdicts)
 
     async def HandBack(self, request: pb.HandBackRequest, context: Any) -> pb.HandBackReply:  # noqa: N802
+        await self._check_presence(context)
         verdicts = []
         for sample in request.samples:
             lease = self.leases.pop(sample.lease_id, None)
@@ -206,6 +221,7 @@ class FakeScheduler(SchedulerServicer):
         return pb.HandBackReply(header=self._header(), verdicts=verdicts)
 
     async def Pin(self, request: pb.PinRequest, context: Any) -> pb.PinReply:  # noqa: N802
+        await self._check_presence(context)
         self.heard.pins.append((request.holder, request.version, request.unpin))
         return pb.PinReply(header=self._header(), pinned=request.version not in self.unpinnable)
 

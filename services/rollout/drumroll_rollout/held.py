@@ -89,6 +89,8 @@ class HeldSample:
     """Tokens made by others before."""
     ticks: int = 0
     interrupted: asyncio.Event = field(default_factory=asyncio.Event)
+    settling: bool = False
+    """Its report or hand-back is on the way; the verdict decides what became of it."""
     settled: bool = False
     """Its tokens were reported or handed back, or the scheduler does not want them."""
     task: asyncio.Task[None] | None = None

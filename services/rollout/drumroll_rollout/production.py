@@ -190,6 +190,7 @@ class Production:
             raise BadSample("the answer has no token")
         ref = await self._bench.store.add(held.assignment, EntryKind.SAMPLE, payload)
         sequence = payload.sequences[0]
+        held.settling = True
         verdict = await self._bench.reports.submit(
             pb.SampleReport(
                 lease_id=held.assignment.lease_id,
@@ -264,6 +265,7 @@ class Production:
         detail: str,
         partial: journal_pb2.PartialRef | None,
     ) -> pb.Verdict:
+        held.settling = True
         verdict = await self._bench.hand_backs.submit(
             pb.HandedBack(
                 lease_id=held.assignment.lease_id,

@@ -193,7 +193,7 @@ class Worker:
         if error is None and leases.done():
             logger.info("the job has ended; %d samples are dropped", len(self._held))
             for held in self._held:
-                self._stop(held.assignment.lease_id)
+                self._drop(held)
             return
         await cancel([leases])
         if error is None:
@@ -251,15 +251,22 @@ class Worker:
             self._failure.set_exception(error)
 
     def _stop(self, lease_id: str) -> None:
-        """The scheduler does not want these samples any more."""
+        """The scheduler does not want these samples any more.
+
+        A report may have crossed the heartbeat that said so: then the lease is over because the sample was accepted.
+        """
         for held in self._held.of_lease(lease_id):
-            held.settled = True
-            self.counters.tokens_unwanted += len(held.transcript)
-            self._held.remove(held)
-            if held.task is not None:
-                held.task.cancel()
-            logger.info("%s: stopped with %d tokens", held.assignment, held.progress)
+            if not held.settling:
+                logger.info("%s: stopped with %d tokens", held.assignment, len(held.transcript))
+                self._drop(held)
         self._session.poke()
+
+    def _drop(self, held: HeldSample) -> None:
+        held.settled = True
+        self.counters.tokens_unwanted += len(held.transcript)
+        self._held.remove(held)
+        if held.task is not None:
+            held.task.cancel()
 
     def _gauges(self) -> dict[str, float]:
         stats = self._parts.engine.stats()

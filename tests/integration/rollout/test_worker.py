@@ -219,6 +219,35 @@ async def test_a_replica_that_is_out_of_service_ends(scheduler: FakeScheduler, s
         await replica.finish()
 
 
+async def test_a_scheduler_that_is_away_for_a_while_costs_no_sample(
+    scheduler: FakeScheduler, start_replica: Any
+) -> None:
+    scheduler.add(*group(0, 8))
+    replica = await start_replica(tokens=400, step_seconds=0.001)
+    await eventually(lambda: len(scheduler.leases) == 8)
+    scheduler.away = True
+    await eventually(lambda: replica.engine.stats().tokens_total == 8 * 400)
+    assert not scheduler.heard.reports
+    scheduler.away = False
+    await eventually(lambda: len(scheduler.heard.reports) == 8)
+    assert not scheduler.heard.hand_backs
+
+
+async def test_an_abort_that_crosses_a_report_does_not_undo_it(scheduler: FakeScheduler, start_replica: Any) -> None:
+    """A heartbeat that was sent before the report names a lease that is over since: the scheduler says abort."""
+    scheduler.hold_reports.clear()
+    scheduler.add(Work(0))
+    replica = await start_replica()
+    await eventually(lambda: scheduler.heard.reports)
+    lease_id = scheduler.heard.reports[0].lease_id
+    scheduler.aborted.add(lease_id)
+    seen = len(scheduler.heard.heartbeats)
+    await eventually(lambda: len(scheduler.heard.heartbeats) > seen + 3)
+    scheduler.hold_reports.set()
+    await eventually(lambda: replica.worker.counters.samples_total == 1)
+    assert replica.worker.counters.tokens_unwanted == 0
+
+
 async def test_progress_is_told_lease_by_lease(scheduler: FakeScheduler, start_replica: Any) -> None:
     scheduler.add(Work(0), Work(1))
     await start_replica(tokens=ReplayLengths(0, by_row={0: (400,), 1: (4000,)}), step_seconds=0.001)
