@@ -116,7 +116,7 @@ class _Auditor:
         digest = self._books.rules_digest
         self._rules = self._earlier.get(record.rules_digest, self._last_rules)
         if digest is not None and digest != record.rules_digest:
-            self._books.forget_undecided()
+            self._books.forget_undecided(record.num_prompts)
         self._books.rules_digest = record.rules_digest
 
     def _pass_planned(self, record: r.PassPlanned) -> None:

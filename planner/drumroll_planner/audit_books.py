@@ -49,9 +49,11 @@ class Books:
         if lease is not None:
             self.sample(lease.ticket, lease.index).lease = None
 
-    def forget_undecided(self) -> None:
-        """The job was resumed under other rules: what is out starts again."""
+    def forget_undecided(self, num_prompts: int) -> None:
+        """The job was resumed under other rules: what is out starts again, on the rows that there are now."""
         self.leases.clear()
+        for ticket in self.rows.keys() - self.step_of.keys() - self.ends.keys():
+            self.rows[ticket] %= num_prompts
         for ticket in self._samples.keys() - self.step_of.keys() - self.ends.keys():
             self._samples[ticket] = {}
 

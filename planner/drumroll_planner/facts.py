@@ -25,9 +25,15 @@ def _job_opened(state: State, record: r.JobOpened) -> None:
     before, state.opened = state.opened, record
     if before is None or before.rules_digest == record.rules_digest:
         return
+    if (before.data_digest, before.seed) != (record.data_digest, record.seed):
+        # The plans of the passes so far cannot be made again: the next pass begins.
+        state.cursor = TicketId(max([*state.passes, state.cursor.epoch]) + 1, 0)
+        state.passes.clear()
+        state.ahead.clear()
     # Resumed under other rules: what is out starts again, in groups of the size that now holds.
     for ticket in state.tickets.values():
         state.unindex(ticket)
+        ticket.row %= state.rules.num_prompts
         for sample in ticket.samples:
             clear_sample(state, sample)
         ticket.samples = new_samples(state.rules.group_size)

@@ -18,6 +18,7 @@ from drumroll_planner.planners import build_planner
 from drumroll_planner.policy import Policy, Rules
 from drumroll_proto.v1 import journal_pb2
 
+from drumroll.api.spec import RLJobSpec
 from drumroll.clock import Clock
 from drumroll.data import PreparedDataset
 from drumroll.errors import DataError, JobError, StoreLost
@@ -92,24 +93,25 @@ def replay(
     return Past(policy, story, last_seq)
 
 
-def check_unchanged(story: Story, opened: r.JobOpened, accept: Accept) -> tuple[r.Record, ...]:
+def check_unchanged(
+    before: r.JobOpened | None, opened: r.JobOpened, spec: RLJobSpec, accept: Accept
+) -> tuple[r.Record, ...]:
     """What is journaled of a start or a resume: the job's opening, where it is new or may change (case W6).
 
     Raises:
         DataError: other data than at the start, without --accept-data-change.
         JobError: other fixed values than at the start, without --accept-job-change.
     """
-    before = story.opened
-    if before == opened:
-        return ()
-    if before is not None and before.data_digest != opened.data_digest and not accept.data:
+    if before is None or before == opened:
+        return () if before is not None else (opened,)
+    if before.data_digest != opened.data_digest and not accept.data:
         raise DataError(
             f"data.train was {before.num_prompts} rows with digest {before.data_digest[:16]} when this job started "
             f"and is now {opened.num_prompts} rows with digest {opened.data_digest[:16]}; give it the same data, "
             "start a new job, or resume with --accept-data-change"
         )
-    fixed = (before.rules_digest, before.seed, before.model_digest) if before is not None else ()
-    if before is not None and fixed != (opened.rules_digest, opened.seed, opened.model_digest) and not accept.job:
+    same = before.rules_digest == rules_digest(spec, before.data_digest) and before.model_digest == opened.model_digest
+    if not same and not accept.job:
         raise JobError(
             "groupSize, promptsPerStep, maxPolicyLag, seed, planner or model differ from those that this job started "
             "with; put the old values back, start a new job, or resume with --accept-job-change"
@@ -121,7 +123,7 @@ def opening_record(job: ResolvedJob, dataset: PreparedDataset) -> r.JobOpened:
     """What a job is opened with."""
     return r.JobOpened(
         job_uid=job.uid,
-        rules_digest=rules_digest(job.spec),
+        rules_digest=rules_digest(job.spec, dataset.info.digest),
         data_digest=dataset.info.digest,
         num_prompts=dataset.info.num_prompts,
         seed=job.spec.seed,
@@ -184,8 +186,7 @@ async def open_job(job: ResolvedJob, redis: Redis, *, clock: Clock, accept: Acce
     await asyncio.to_thread(_note_start, job, ledger.incarnation)
     snapshot = decode(ledger.snapshot, job_uid=job.uid) if ledger.snapshot else None
     past = replay(rules, snapshot, ledger.entries, incarnation=ledger.incarnation)
-    remade = not (accept.data or accept.job)
-    opening = check_unchanged(past.story, opening_record(job, dataset), accept)
+    opening = check_unchanged(past.story.opened, opening_record(job, dataset), job.spec, accept)
     planner = PassPlanner(
         build_planner(job.spec.scheduler.planner), seed=job.spec.seed, prompt_tokens=dataset.prompt_tokens()
     )
@@ -195,7 +196,7 @@ async def open_job(job: ResolvedJob, redis: Redis, *, clock: Clock, accept: Acce
         policy=past.policy,
         story=past.story,
         journal=journal,
-        make_plan=lambda epoch: planner.plan(epoch, past.story.plans.get(epoch) if remade else None),
+        make_plan=lambda epoch: planner.plan(epoch, past.story.plans.get(epoch)),
         clock=clock,
         metrics=_metrics_of(job),
         timeline=LinesFile(_timeline_path(job)),

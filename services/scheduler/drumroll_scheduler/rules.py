@@ -44,9 +44,10 @@ def steps_total(rules: Rules, live_steps: int | None) -> int:
     return -(-(rules.epochs or 1) * rules.num_prompts // rules.prompts_per_step)
 
 
-def rules_digest(spec: RLJobSpec) -> str:
+def rules_digest(spec: RLJobSpec, data_digest: str) -> str:
     """SHA-256 of what must not change on resume without a named flag, hexadecimal."""
     fixed = {
+        "data": data_digest,
         "groupSize": spec.algorithm.group_size,
         "promptsPerStep": spec.algorithm.prompts_per_step,
         "maxPolicyLag": spec.max_policy_lag,

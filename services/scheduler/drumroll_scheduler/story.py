@@ -134,7 +134,9 @@ class Story:
     def _job(self, record: r.Record) -> None:
         match record:
             case r.JobOpened():
-                self.opened = record
+                before, self.opened = self.opened, record
+                if before is not None and (before.data_digest, before.seed) != (record.data_digest, record.seed):
+                    self.plans.clear()
             case r.JobEnded():
                 self.ended = record
             case r.PassPlanned():

@@ -11,6 +11,7 @@ from drumroll_planner import records as r
 from drumroll_planner.plan import PassInputs
 from drumroll_planner.planners import ShufflePlanner
 from drumroll_proto.v1 import scheduler_pb2 as pb
+from drumroll_scheduler.app import Settings
 from drumroll_scheduler.opening import Accept
 from drumroll_scheduler.scripted_job import write_data
 from drumroll_scheduler.scripted_replica import Answer, varied
@@ -173,3 +174,43 @@ async def test_another_group_size_on_resume_needs_its_flag(make_world: Any) -> N
     work = [world.run(replica.run()), world.run(trainer.run())]
     assert await world.finish(running, *work, audited=False) == 0
     assert {len(member.samples) for one in trainer.trained for member in one.tickets} == {3}
+
+
+async def test_other_data_are_gone_on_with_where_the_flag_says_so(make_world: Any) -> None:
+    """Case W6: the next pass begins, and every ticket still has one end."""
+    world = await make_world(num_prompts=16, spec={"steps": 6})
+    first = await world.start()
+    replica, trainer = await world.replica(), await world.trainer()
+    answering = world.run(replica.run())
+    await trainer.register()
+    while trainer.held.step < 3:
+        await trainer.take_step()
+    await first.kill()
+    write_data(world.directory / "data", 3, prefix="other")
+    running = await world.start(accept=Accept(data=True))
+    assert await world.finish(running, answering, world.run(trainer.run())) == 0
+    fresh = [member for one in trainer.trained[4:] for member in one.tickets]
+    assert {member.row for member in fresh} <= {0, 1, 2}
+
+
+async def test_a_full_volume_keeps_the_journal_in_the_store(make_world: Any) -> None:
+    world = await make_world(spec={"steps": 4})
+    journal_dir = world.job.layout.journal_dir
+    scheduler = await world.start(
+        settings=Settings(tick_s=0.02, housekeeping_s=0.1, linger_s=0.3, archive_every_records=5)
+    )
+    journal = scheduler.app.core.journal
+    viewer = await world.client("viewer")
+    await viewer.status(pb.StatusRequest())
+    aside = journal_dir.with_name("aside")
+    journal_dir.rename(aside)
+    journal_dir.write_text("not a directory")
+    replica = await world.replica()
+    working = world.run(replica.run())
+    trainer = await world.trainer()
+    await trainer.register()
+    await eventually(lambda: journal.num_tail_records > 20, 20.0, "a tail that is not archived")
+    journal_dir.unlink()
+    aside.rename(journal_dir)
+    await eventually(lambda: journal.num_tail_records < 20, 20.0, "an archived tail")
+    assert await world.finish(scheduler, working, world.run(trainer.run())) == 0

@@ -136,7 +136,8 @@ def test_rules_follow_from_the_job(tmp_path: Path) -> None:
     other, fifo = make_rules(tmp_path, steps=None, scheduler={"planner": "fifo"})
     assert (fifo.steps, fifo.epochs, fifo.order) == (None, 1, "completion")
     assert steps_total(fifo, None) == 5
-    assert rules_digest(spec) != rules_digest(other)
+    assert rules_digest(spec, "data") != rules_digest(other, "data")
+    assert rules_digest(spec, "data") != rules_digest(spec, "other data")
 
 
 def test_replicas_over_the_live_number_are_surplus() -> None:
