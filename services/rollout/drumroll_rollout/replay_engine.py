@@ -53,6 +53,9 @@ class _Running:
     """Next position of the answer."""
     end: int
     finish: Literal["stop", "length"]
+    token_ids: tuple[int, ...]
+    """Of the positions from the request's `done_tokens` to `end`; drawn at once, for a draw has a price."""
+    logprobs: tuple[float, ...]
     chunks: asyncio.Queue[Chunk | EngineError] = field(default_factory=asyncio.Queue)
 
 
@@ -115,7 +118,10 @@ class ReplayEngine:
         limit = request.done_tokens + request.sampling.max_tokens
         end = max(request.done_tokens + 1, min(length, limit))
         finish: Literal["stop", "length"] = "stop" if length <= limit else "length"
-        running = _Running(request, request.done_tokens, end, finish)
+        ids, logprobs = self._tokens.draw(request.row, request.index, request.done_tokens, end)
+        if finish == "stop" and request.sampling.stop_token_ids:
+            ids = (*ids[:-1], request.sampling.stop_token_ids[0])
+        running = _Running(request, request.done_tokens, end, finish, ids, logprobs)
         heapq.heappush(self._waiting, (request.priority, next(self._arrivals), running))
         self._fill()
         return running
@@ -210,14 +216,16 @@ class ReplayEngine:
                 self._remove(running)
 
     def _chunk(self, running: _Running, end: int) -> Chunk:
-        request = running.request
-        ids, logprobs = self._tokens.draw(request.row, request.index, running.position, end)
-        done = end == running.end
-        if done and running.finish == "stop" and request.sampling.stop_token_ids:
-            ids = (*ids[:-1], request.sampling.stop_token_ids[0])
+        first = running.request.done_tokens
+        part = slice(running.position - first, end - first)
         assert self._version is not None
-        versions = (self._version,) * len(ids)
-        return Chunk(request.request_id, ids, logprobs, versions, running.finish if done else None)
+        return Chunk(
+            running.request.request_id,
+            running.token_ids[part],
+            running.logprobs[part],
+            (self._version,) * (end - running.position),
+            running.finish if end == running.end else None,
+        )
 
 
 def _read_probe(directory: Path) -> tuple[tuple[int, ...], tuple[float, ...]]:
