@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from drumroll_trainer.learner.tiny_model import TinyShape, character_tokenizer, tiny_llama
-from task import Problem, Teacher, draw_problem, worked_answer, right_steps
+from task import Problem, Teacher, draw_problem, right_steps, worked_answer
 
 Row = tuple[list[int], list[int]]
 """Prompt ids, answer ids."""
@@ -42,7 +42,9 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=20_000, help="training problems to write")
     arguments = parser.parse_args()
     stamp = {"seed": arguments.seed, "recipe": 1, "problems": arguments.problems}
-    if (arguments.out / "made.json").exists() and json.loads((arguments.out / "made.json").read_text())["made"] == stamp:
+    if (arguments.out / "made.json").exists() and json.loads((arguments.out / "made.json").read_text())[
+        "made"
+    ] == stamp:
         print(f"{arguments.out} is there already")
         return
     torch.set_num_threads(2)
@@ -86,7 +88,10 @@ def warm_up(model: Any, *, seed: int) -> dict[str, Any]:
             continue
         steps_right = greedy_steps_right(model, held_out[:64])
         sampled = sampled_right(model, held_out) if steps_right >= RIGHT_STEPS else 0.0
-        print(f"step {step:4d}  loss {loss:.3f}  right steps {steps_right:.3f}  right sampled {sampled:.3f}  slip {teacher.slip:.3f}", flush=True)
+        print(
+            f"step {step:4d}  loss {loss:.3f}  right steps {steps_right:.3f}  right sampled {sampled:.3f}  slip {teacher.slip:.3f}",
+            flush=True,
+        )
         if steps_right >= RIGHT_STEPS and RIGHT_SAMPLED[0] <= sampled <= RIGHT_SAMPLED[1]:
             return {"steps": step, "right_steps": steps_right, "right_sampled": sampled, "slip": teacher.slip}
         if steps_right >= RIGHT_STEPS:
@@ -153,8 +158,13 @@ def complete(model: Any, problems: list[Problem], *, sample: bool) -> list[str |
     """Answers, or None where no end token came in time. Prompts all have the same length, so nothing is padded."""
     ids = torch.tensor([encode(problem.prompt) for problem in problems])
     out = model.generate(
-        input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=sample, **({"top_k": 0} if sample else {}), max_new_tokens=244,
-        eos_token_id=EOS, pad_token_id=PAD,
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=sample,
+        **({"top_k": 0} if sample else {}),
+        max_new_tokens=244,
+        eos_token_id=EOS,
+        pad_token_id=PAD,
     )
     answers: list[str | None] = []
     for row in out[:, ids.shape[1] :].tolist():
