@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from drumroll import environment
-from drumroll.errors import UserError
+from drumroll.errors import JobError, UserError
 from drumroll.job import ResolvedJob
 from drumroll.model_files import model_files
 from drumroll_rollout.engine import Chunk, EngineError, EngineStats, GenerationRequest
@@ -61,6 +61,7 @@ class VllmEngine:
         """Bring vLLM up with dummy weights; the event loop stands still meanwhile, for seconds on a CPU.
 
         Raises:
+            JobError: prompt and answer are longer than the model can take.
             EngineError: vLLM refuses the model or its settings; the message is vLLM's.
         """
         environment.set_library_variables(library_variables(self._job))
@@ -68,7 +69,12 @@ class VllmEngine:
         with self._failing("the engine does not start"):
             from drumroll_rollout.vllm_client import VllmClient
 
-            self._client = VllmClient(self._job, seed=self._seed)
+            try:
+                self._client = VllmClient(self._job, seed=self._seed)
+            except ValueError as error:
+                if "max_model_len" in str(error):
+                    raise _too_long(self._job) from error
+                raise
             await self._client.warm_up()
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Chunk]:
@@ -228,9 +234,18 @@ class VllmEngine:
                 self._die(f"the engine's process is gone ({what})")
             elif fatal:
                 self._die(f"{what}: {error}")
-            if isinstance(error, EngineError):
+            if isinstance(error, EngineError | UserError):
                 raise
             raise EngineError(self._dead or f"{what}: {error}") from error
+
+
+def _too_long(job: ResolvedJob) -> JobError:
+    data = job.spec.data
+    return JobError(
+        f"data.maxPromptTokens ({data.max_prompt_tokens}) plus data.maxResponseTokens ({data.max_response_tokens}) is "
+        f"more than the model in {job.layout.model_dir} can take: lower one of them, or see max_position_embeddings in its "
+        "config.json"
+    )
 
 
 def _forget_signals_of_parent() -> None:

@@ -10,7 +10,9 @@ from asyncio.subprocess import DEVNULL, PIPE
 import psutil
 import pytest
 from drumroll_rollout.engine import EngineError
+from drumroll_trainer.learner.tiny_model import make_tiny_model
 
+from drumroll.errors import JobError
 from drumroll.testing import eventually
 
 pytestmark = [
@@ -69,6 +71,12 @@ async def test_a_load_that_fails_half_way_kills_the_engine_rather_than_mix_weigh
     assert engine.version == 0
     await engine.close()
     assert children() <= others
+
+
+async def test_a_model_that_is_too_short_for_the_job_is_the_users_mistake(start_engine, tmp_path):
+    model = make_tiny_model(tmp_path / "model", seed=1, max_tokens=256)
+    with pytest.raises(JobError, match=r"data\.maxPromptTokens \(320\) plus data\.maxResponseTokens \(192\)"):
+        await start_engine(model)
 
 
 START_AND_WAIT = """
