@@ -243,8 +243,8 @@ def _too_long(job: ResolvedJob) -> JobError:
     data = job.spec.data
     return JobError(
         f"data.maxPromptTokens ({data.max_prompt_tokens}) plus data.maxResponseTokens ({data.max_response_tokens}) is "
-        f"more than the model in {job.layout.model_dir} can take: lower one of them, or see max_position_embeddings in its "
-        "config.json"
+        f"more than the model in {job.layout.model_dir} can take: lower one of them, or see "
+        "max_position_embeddings in its config.json"
     )
 
 
