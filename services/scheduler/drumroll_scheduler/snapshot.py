@@ -6,7 +6,7 @@ The store holds one under the journal's tail; every checkpoint carries one, from
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from drumroll.errors import CorruptError
@@ -40,7 +40,10 @@ class LedgerSnapshot:
 
     def to_json(self) -> str:
         """JSON text; cut off from the live state that `policy` and `story` came from."""
-        return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, separators=(",", ":"))
+        # Not by asdict, which would copy the whole policy first.
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["checkpoint"] = asdict(self.checkpoint) if self.checkpoint is not None else None
+        return json.dumps({"schema_version": SCHEMA_VERSION, **values}, separators=(",", ":"))
 
 
 def compress(text: str) -> bytes:
