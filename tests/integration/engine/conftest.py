@@ -1,10 +1,5 @@
 """A tiny character model in several weight versions, and vLLM engines on it that live for the whole session."""
 
-import os
-
-# Read when torch loads: a second thread of the parent would not survive the engine's fork.
-os.environ["OMP_NUM_THREADS"] = "1"
-
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager

@@ -13,7 +13,6 @@ from drumroll.testing import eventually
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.xdist_group("vllm"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
 

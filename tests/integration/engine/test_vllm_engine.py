@@ -11,7 +11,6 @@ from drumroll.testing import eventually
 
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.xdist_group("vllm"),
     pytest.mark.asyncio(loop_scope="session"),
     # torch and transformers warn about themselves inside of vLLM.
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),

@@ -17,7 +17,6 @@ from drumroll.testing import eventually
 
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.xdist_group("vllm"),
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
