@@ -80,10 +80,10 @@ class Admission:
         return expected_bytes(self._state, tokens=size * predicted_tokens, unknown=0 if predicted_tokens else size)
 
     def _fits(self, predicted_tokens: int) -> bool:
-        """Back-pressure. The step that the trainer waits for always fits, or full and waiting would be for ever."""
+        """Back-pressure. The step after the one in training always fits, or full and waiting would be for ever."""
         state = self._state
         out = len(state.tickets) + self._admitted
-        if state.num_decided <= state.trained_through and out < state.free_places:
+        if state.num_decided <= state.trained_through + 1 and out < state.free_places:
             return True
         expected = state.entries.num_bytes + self._reserved + self._ticket_bytes(predicted_tokens)
         return expected <= _ADMISSION_STOPS * state.rules.max_stream_bytes

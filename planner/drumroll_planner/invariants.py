@@ -44,14 +44,14 @@ class InvariantWatch:
     def _before(self, state: State, record: r.Record) -> None:
         match record:
             case r.Admitted():
-                assert state.places > 0, f"{record} has no place"
-                assert not state.is_admitted(record.ticket), f"{record} comes twice"
+                held = state.places > 0 and not state.is_admitted(record.ticket)
+                assert held, f"{record} has no place, or comes twice"
             case r.Leased():
                 self._leased(state, record)
             case r.Accepted() | r.Returned():
                 lease = state.leases.get(record.lease_id)
-                assert lease is not None, f"{record} is of no live lease"
-                assert (lease.ticket, lease.index) == (record.ticket, record.index)
+                held = lease is not None and (lease.ticket, lease.index) == (record.ticket, record.index)
+                assert held, f"{record} is of no live lease"
             case r.Decided():
                 self._decided(state, record)
             case r.Ended():
@@ -60,17 +60,20 @@ class InvariantWatch:
                 assert record.version not in self._versions, f"{record} uses its version again"
                 self._versions.add(record.version)
             case r.Rewound():
-                assert record.version > max(state.filling, *self._versions), f"{record} uses its version again"
-                for number, members in state.covered_steps.items():
-                    if number >= record.step:
-                        self._ended -= {ticket for ticket, _ in members}
-                for number, step in state.steps.items():
-                    if number >= record.step:
-                        self._ended -= {member.ticket for member in step.decision.tickets}
+                self._rewound(state, record)
             case r.Noted(reason="DecisionAdopted"):
                 self._adopted.add(int(record.message))
             case _:
                 pass
+
+    def _rewound(self, state: State, record: r.Rewound) -> None:
+        assert record.version > max(state.filling, *self._versions), f"{record} uses its version again"
+        for number, members in state.covered_steps.items():
+            if number >= record.step:
+                self._ended -= {ticket for ticket, _ in members}
+        for number, step in state.steps.items():
+            if number >= record.step:
+                self._ended -= {member.ticket for member in step.decision.tickets}
 
     def _leased(self, state: State, record: r.Leased) -> None:
         sample = state.tickets[record.ticket].samples[record.index]
@@ -91,9 +94,7 @@ class InvariantWatch:
         floor = record.version - state.rules.max_policy_lag
         assert record.mask_below == max(0, floor)
         for member in record.tickets:
-            assert member.ticket not in state.decided_in, (
-                f"{member.ticket} is decided twice"
-            )
+            assert member.ticket not in state.decided_in, f"{member.ticket} is decided twice"
             assert member.ticket not in self._ended, f"{member.ticket} is decided after its end"
             for sample in member.samples:
                 fresh = sample.oldest_version >= floor or state.rules.lag_policy == "mask"

@@ -45,9 +45,16 @@ def next_step(
         return _disagree(state, step)
     if step < state.covered_step:
         return _behind_coverage(state, step)
+    trained = _implied(state, step)
     if step < state.num_decided:
-        return StepAnswer("decided", decision=state.steps[step].decision)
-    return StepAnswer("finished" if state.no_more_steps else "wait")
+        return StepAnswer("decided", trained, decision=state.steps[step].decision)
+    return StepAnswer("finished" if state.no_more_steps else "wait", trained)
+
+
+def _implied(state: State, step: int) -> tuple[r.Record, ...]:
+    """Who asks for a step has trained all but the one before it for sure: commits that a ledger lost."""
+    missing = range(state.trained_through, step - 1)
+    return tuple(r.Trained(number, state.version_of(number) + 1, state.chains[number]) for number in missing)
 
 
 def _rewind(state: State, step: int, reason: str, *, above: int = 0, lineage: int = 0) -> StepAnswer:
