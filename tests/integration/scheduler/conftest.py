@@ -27,7 +27,7 @@ from drumroll.rpc import SchedulerClient
 from drumroll.segments import read_segments
 from drumroll.stream import SampleStream
 
-QUICK = Settings(tick_s=0.02, housekeeping_s=0.1, linger_s=0.3, bind_s=10.0)
+QUICK = Settings(tick_s=0.02, housekeeping_s=0.1, linger_s=0.8, bind_s=10.0)
 
 
 @dataclass

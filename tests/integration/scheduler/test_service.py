@@ -2,8 +2,8 @@
 
 import asyncio
 import signal
+import socket
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +150,8 @@ async def test_status_and_watch_follow_a_job_to_its_end(make_world: Any) -> None
             seen.append(reply.status)
 
     following = world.run(follow())
-    replica, trainer = await world.replica(), await world.trainer()
+    replica = await world.replica(script=lambda grant: Answer(reward=float(grant.samples[0].index), seconds=0.4))
+    trainer = await world.trainer()
     await operator.set_live(pb.SetLiveRequest(name="steps", value=6))
     with pytest.raises(UserError, match="cannot be changed while the job runs"):
         await operator.set_live(pb.SetLiveRequest(name="seed", value=6))
@@ -216,13 +217,14 @@ async def test_a_store_that_is_away_makes_calls_wait_and_no_more(make_world: Any
 
 async def test_a_taken_port_is_waited_for_and_then_an_error(make_world: Any) -> None:
     world = await make_world()
-    first = await world.start()
-    hasty = Settings(tick_s=0.02, housekeeping_s=60.0, bind_s=0.0)
-    with pytest.raises(TemporaryError, match="cannot listen at 127"):
-        await world.start(settings=hasty)
-    successor = asyncio.create_task(world.start(settings=replace(hasty, bind_s=20.0)))
-    await asyncio.gather(first.task, return_exceptions=True)
-    assert (await successor).app.serving.is_set()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", int(world.job.endpoints.scheduler.rpartition(":")[2])))
+        other.listen()
+        with pytest.raises(TemporaryError, match="cannot listen at 127"):
+            await world.start(settings=Settings(bind_s=0.0))
+        waiting = asyncio.create_task(world.start(settings=Settings(bind_s=30.0)))
+        await eventually(lambda: len(world.schedulers) == 2 and world.schedulers[1].app.core, 10.0, "an open ledger")
+    assert (await waiting).app.port
 
 
 async def test_sigterm_ends_a_scheduler_with_143_and_a_missing_job_file_with_2(make_world: Any) -> None:
