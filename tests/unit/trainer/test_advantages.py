@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 
 def advantages(rewards: list[float], **settings: str) -> list[float]:
-    return group_advantages(rewards, [0] * len(rewards), **settings).values.tolist()  # type: ignore[arg-type]
+    found = group_advantages(rewards, [0] * len(rewards), **settings)  # type: ignore[arg-type]
+    return [float(value) for value in found.values]
 
 
 def test_equal_rewards_have_no_advantage_n6() -> None:
