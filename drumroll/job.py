@@ -8,10 +8,14 @@ import json
 from pathlib import Path
 
 from pydantic import Field
+from pydantic.main import IncEx
 
 from drumroll.api.base import ApiModel
 from drumroll.api.spec import RLJobSpec
 from drumroll.errors import JobError
+
+_NO_ENV: IncEx = {"env"}
+_NOT_IN_FILE: IncEx = {"spec": {"env": True, "rollout": _NO_ENV, "trainer": _NO_ENV, "scheduler": _NO_ENV}}
 
 
 class Secrets(ApiModel):
@@ -79,8 +83,9 @@ class ResolvedJob(ApiModel):
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Canonical JSON: sorted keys, defaults included."""
-        return json.dumps(self.model_dump(by_alias=True, mode="json"), sort_keys=True, indent=1)
+        """Canonical JSON: sorted keys, defaults included. Environment variables are left out: they are for pod specs
+        alone, and a value may be a secret."""
+        return json.dumps(self.model_dump(by_alias=True, mode="json", exclude=_NOT_IN_FILE), sort_keys=True, indent=1)
 
     @classmethod
     def load(cls, path: str | Path) -> "ResolvedJob":

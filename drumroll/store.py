@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import redis.asyncio
 import redis.exceptions as failures
@@ -20,6 +19,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
 
+from drumroll.endpoint import Endpoint
 from drumroll.errors import ProtocolError, StoreLost, StoreUnavailable, UserError
 from drumroll.job import ResolvedJob
 
@@ -31,39 +31,6 @@ T = TypeVar("T")
 _SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy")
 _UNAVAILABLE = (failures.ConnectionError, failures.TimeoutError, OSError, TimeoutError)
 _TEMPORARY_REPLIES = ("LOADING", "READONLY", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ")
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a store is."""
-
-    host: str
-    port: int
-    tls: bool
-
-    @classmethod
-    def parse(cls, url: str) -> "Endpoint":
-        """redis://host:port or rediss://host:port.
-
-        Raises:
-            UserError: anything else; the message shows no part of the URL but host and port.
-        """
-        wanted = "write redis://host:port, or rediss://host:port for TLS"
-        # `from None`: the messages of urllib quote parts of the URL, which may be a password.
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            raise UserError(f"the store's URL cannot be read; {wanted}") from None
-        if "@" in parts.netloc:
-            where = f"{host or '?'}:{port or '?'}"
-            raise UserError(f"the store's URL ({where}) holds credentials: they belong into secret files; {wanted}")
-        if parts.scheme not in ("redis", "rediss") or not host or port is None:
-            raise UserError(f"the store's URL has no known scheme, no host or no port; {wanted}")
-        return cls(host, port, parts.scheme == "rediss")
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
 
 
 class FileCredentials(CredentialProvider):

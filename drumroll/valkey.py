@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from drumroll.api.quantity import quantity_bytes
+from drumroll.endpoint import Endpoint
 from drumroll.environment import read_identity
 from drumroll.errors import EXIT_USER, UserError
 from drumroll.job import ResolvedJob
-from drumroll.store import Endpoint
 
 ROLES = ("scheduler", "rollout", "trainer")
 LEDGER_RESERVE_BYTES = 64 << 20

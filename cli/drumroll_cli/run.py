@@ -44,6 +44,10 @@ def run(
 
     `drumroll run --resume runs/first-light`
     """
+    from drumroll import environment
+
+    # gRPC reads it when it is imported; nothing here calls gRPC in a forked child.
+    environment.set_library_variables({"GRPC_ENABLE_FORK_SUPPORT": "0"})
     from drumroll_cli.local.command import Options, execute
 
     options = Options(

@@ -16,6 +16,7 @@ from drumroll.data.checks import Example, Problem
 from drumroll.errors import JobError
 
 _BATCH = 1000
+_GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -63,9 +64,7 @@ class PromptEncoder:
             )
         template = None if chat_template is None else _read_template(chat_template)
         try:
-            from transformers import AutoTokenizer
-
-            tokenizer = AutoTokenizer.from_pretrained(
+            tokenizer = _tokenizer_class(model_dir).from_pretrained(
                 str(model_dir), local_files_only=True, trust_remote_code=trust_remote_code
             )
         # transformers and tokenizers raise nearly every type, Exception itself among them, for files they cannot read.
@@ -143,6 +142,23 @@ class PromptEncoder:
         except Exception as error:  # noqa: BLE001
             return Problem(example.row, column, f"is refused by the chat template: {type(error).__name__}: {error}")
         return str(text)
+
+
+def _tokenizer_class(model_dir: Path) -> Any:
+    """What loads the directory's tokenizer. AutoTokenizer would choose the generic class as well where a directory
+    names it, but imports torch first, which takes seconds."""
+    try:
+        config = json.loads((model_dir / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        config = {}
+    generic = config.get("tokenizer_class") in _GENERIC_CLASSES and "auto_map" not in config
+    if generic and (model_dir / "tokenizer.json").exists():
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
 
 
 def _own_prefix(tokenizer: Any) -> list[int]:

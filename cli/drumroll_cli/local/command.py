@@ -4,11 +4,9 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +44,10 @@ class Options:
     plain: bool
 
 
+Ready = tuple[rundir.RunDir, list[LocalPod], int]
+"""A run that can start: its directory, its pods, the lock on the directory."""
+
+
 def execute(options: Options) -> int:
     """Run the job; the exit code.
 
@@ -54,11 +56,9 @@ def execute(options: Options) -> int:
     """
     # A scheduler that is not up yet is no news here: the view shows it.
     logging.getLogger("drumroll").setLevel(logging.ERROR)
-    environment.set_library_variables({"GRPC_ENABLE_FORK_SUPPORT": "0"})
     console = Console()
     began = time.monotonic()
-    run, pods = _resumed(options, console) if options.resume else _created(options, console)
-    lock = rundir.hold(run.path)
+    run, pods, lock = _resumed(options, console) if options.resume else _created(options, console)
     try:
         given = gpus.assign(pods, gpus.find())
         _warn_of_secrets(pods, console)
@@ -69,34 +69,31 @@ def execute(options: Options) -> int:
         os.close(lock)
 
 
-def _created(options: Options, console: Console) -> tuple[rundir.RunDir, list[LocalPod]]:
+def _created(options: Options, console: Console) -> Ready:
     if options.file is None:
         raise UserError("give a job file, such as examples/first-light.yaml, or --resume RUN_DIR")
     job = choose_job(options.file, options.job, console.print)
     job = with_overrides(job, seed=options.seed, steps=options.steps, sets=options.sets)
     source_dir = Path.cwd() if options.file == "-" else Path(options.file).parent
     path = options.run_dir or rundir.default_path(job, Path("runs"))
-    if (path / "job.json").exists():
-        raise UserError(f"{path} holds a run already: go on with it by --resume {path}, or give another --run-dir")
-    with _discarded_on_error(path):
-        lock = rundir.hold(path)
+    with rundir.new(path) as lock:
         resolved = rundir.resolve(job, path, uid=rundir.new_uid(), source_dir=source_dir, port=options.port)
         pods = _pods(resolved, path)
+        gpus.assign(pods, gpus.find())
         _check(job, resolved, path)
         info = _prepare(resolved, console)
         console.print(f"{job.metadata.name}: {info.num_prompts:,} prompts from {info.source} ({info.layout} layout)")
         run = rundir.create(job, resolved, path)
-        os.close(lock)
-    console.print(f"run directory: {path}", highlight=False)
-    return run, pods
+    console.print(f"run directory: {path}", highlight=False, soft_wrap=True)
+    return run, pods, lock
 
 
-def _resumed(options: Options, console: Console) -> tuple[rundir.RunDir, list[LocalPod]]:
+def _resumed(options: Options, console: Console) -> Ready:
     path = options.resume
     if path is None or options.file is not None or options.run_dir is not None or options.seed is not None:
         raise UserError("--resume takes no job file, no --run-dir and no --seed: all of it is in the run directory")
     old = rundir.read(path)
-    os.close(rundir.hold(path))
+    lock = rundir.hold(path)
     job = with_overrides(read_job(path / "source.json"), seed=None, steps=options.steps, sets=options.sets)
     source_dir = Path(old.job.layout.source_dir)
     resolved = rundir.resolve(job, path, uid=old.job.uid, source_dir=source_dir, port=options.port)
@@ -106,8 +103,8 @@ def _resumed(options: Options, console: Console) -> tuple[rundir.RunDir, list[Lo
         console.print(f"warning: {changed}", style="yellow")
         _prepare(resolved, console)
     run = rundir.create(job, resolved, path)
-    console.print(f"going on with {path}", highlight=False)
-    return run, _pods(resolved, path, accept_data_change=bool(changed))
+    console.print(f"going on with {path}", highlight=False, soft_wrap=True)
+    return run, _pods(resolved, path, accept_data_change=bool(changed)), lock
 
 
 def _data_change(job: ResolvedJob, *, accept: bool) -> str | None:
@@ -155,16 +152,6 @@ def _prepare(job: ResolvedJob, console: Console) -> data.DatasetInfo:
             source_dir=Path(job.layout.source_dir),
             out_dir=Path(job.layout.data_dir),
         )
-
-
-@contextlib.contextmanager
-def _discarded_on_error(path: Path) -> Iterator[None]:
-    """A run directory that never came to be is removed again."""
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
 
 
 def _warn_of_secrets(pods: list[LocalPod], console: Console) -> None:

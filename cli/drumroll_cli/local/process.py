@@ -7,6 +7,7 @@ its group is killed when it ends.
 import asyncio
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import sys
@@ -23,8 +24,11 @@ def adopt_orphans() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
+    """In the child: be killed when the parent ends, which may be now."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 class Process:
@@ -47,7 +51,7 @@ class Process:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=functools.partial(_die_with, os.getpid()),
             )
         return cls(child, log)
 

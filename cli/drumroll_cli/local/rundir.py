@@ -5,16 +5,20 @@ RUN_DIR/
   secrets/         tokens and store passwords, readable by this user alone
   data/            the prepared data set
   volume/<namespace>/<job>-<uid>/    weights, checkpoints, journal, samples, store
-  logs/            one file per process
+  logs/            one file per process; processes.json: pod name to pid, while it runs
   metrics.jsonl    one row per trained step; timeline.jsonl: what happened when; run.svg: the picture
 """
 
+import contextlib
 import fcntl
 import json
 import os
+import random
 import secrets
+import shutil
 import socket
 import uuid
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +28,8 @@ from drumroll.job import Endpoints, Layout, ResolvedJob, Secrets
 
 TOKEN_ROLES = ("scheduler", "rollout", "trainer", "viewer")
 STORE_ROLES = ("scheduler", "rollout", "trainer")
+_OWN_PORTS = 16_384
+"""Ports below the outgoing ones that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ def create(job: RLJob, resolved: ResolvedJob, path: Path) -> RunDir:
     """Make the directory, its secrets and job.json; the data set is there already or is written by the caller."""
     (path / "logs").mkdir(parents=True, exist_ok=True)
     _write_secrets(path / "secrets")
-    (path / "source.json").write_text(json.dumps(job.to_wire(), indent=1) + "\n")
+    _write_private(path / "source.json", json.dumps(job.to_wire(), indent=1) + "\n")
     for folder in ("weights", "checkpoints", "journal", "samples", "store"):
         (Path(resolved.layout.job_dir) / folder).mkdir(parents=True, exist_ok=True)
     (path / "job.json").write_text(resolved.to_json() + "\n")
@@ -120,14 +126,55 @@ def read(path: Path) -> RunDir:
     return RunDir(path, ResolvedJob.load(path / "job.json"))
 
 
+@contextlib.contextmanager
+def new(path: Path) -> Iterator[int]:
+    """Make and hold the directory of a new run. Where its run never comes to be, all that was made is removed again.
+
+    Raises:
+        UserError: there is something in it already, or it cannot be made.
+    """
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    lock = hold(path)
+    try:
+        _require_empty(path)
+        yield lock
+    except _NotEmpty:
+        os.close(lock)
+        raise
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        if path not in made:
+            path.mkdir(exist_ok=True)
+        for folder in made[1:]:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        os.close(lock)
+        raise
+
+
+class _NotEmpty(UserError):
+    """Nothing of it is ours to remove."""
+
+
+def _require_empty(path: Path) -> None:
+    if (path / "job.json").exists():
+        raise _NotEmpty(f"{path} holds a run already: go on with it by --resume {path}, or give another --run-dir")
+    if set(os.listdir(path)) - {".lock"}:
+        (path / ".lock").unlink()
+        raise _NotEmpty(f"{path} is not empty: give a new directory by --run-dir")
+
+
 def hold(path: Path) -> int:
     """Lock the directory for this process; the descriptor, to be kept open.
 
     Raises:
-        UserError: another `drumroll run` uses it.
+        UserError: another `drumroll run` uses it, or it cannot be made.
     """
-    path.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise UserError(f"{path} cannot be used as a run directory: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -137,11 +184,29 @@ def hold(path: Path) -> int:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody uses now."""
+    """A port of the loopback interface that nobody uses now, outside the range from which the kernel takes ports for
+    outgoing connections: otherwise one of them may hold it when a killed server wants it back."""
+    low = _lowest_outgoing_port()
+    for port in random.sample(range(max(1024, low - _OWN_PORTS), low), k=200):
+        if _is_free(port):
+            return port
+    raise UserError(f"no port below {low} is free: end what listens there")
+
+
+def _lowest_outgoing_port() -> int:
+    try:
+        return max(4096, int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]))
+    except OSError:
+        return 32_768
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def require_free(port: int) -> int:
@@ -165,6 +230,22 @@ def _write_secrets(folder: Path) -> None:
     names = [f"{role}.token" for role in TOKEN_ROLES] + [f"store-{role}.password" for role in STORE_ROLES]
     for name in names:
         if not (folder / name).exists():
-            descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_urlsafe(32))
+            _write_private(folder / name, secrets.token_urlsafe(32))
+
+
+def _write_private(path: Path, text: str) -> None:
+    """For this user alone: tokens, and environment values as the user gave them."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+
+
+def write_processes(path: Path, pids: Mapping[str, int]) -> None:
+    """Say which processes of the run exist now; no file where there is none."""
+    file = path / "processes.json"
+    if not pids:
+        file.unlink(missing_ok=True)
+        return
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(dict(pids), indent=1) + "\n")
+    temporary.replace(file)

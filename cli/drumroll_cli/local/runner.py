@@ -15,7 +15,7 @@ from drumroll_proto.v1 import scheduler_pb2
 from drumroll.errors import DrumrollError
 from drumroll.rpc import SchedulerClient
 from drumroll_cli.local.podspec import LocalPod
-from drumroll_cli.local.rundir import RunDir
+from drumroll_cli.local.rundir import RunDir, write_processes
 from drumroll_cli.local.supervisor import Host, Supervisor
 
 logger = logging.getLogger(__name__)
@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 POLL_S = 0.5
 END_GRACE_S = 30.0
 """What processes get to end by themselves once the job has."""
+FAILED_GRACE_S = 10.0
+"""What each role gets to end in once the job has failed: there is nothing left to save."""
 STOP_ORDER = ("rollout", "trainer", "scheduler", "store")
 
 
@@ -66,10 +68,16 @@ class LocalRunner:
             job_ended=lambda: self.board.ended,
             progress=lambda: self.board.progress,
             tell=self._tell,
+            changed=self._note_processes,
         )
         self.supervisors = [Supervisor(pod, host, gpus=gpus[pod.name]) for pod in pods]
         self._interrupted = asyncio.Event()
         self._killed = False
+
+    def _note_processes(self) -> None:
+        pids = {s.pod.name: s.pid for s in self.supervisors if s.pid is not None}
+        with contextlib.suppress(OSError):  # a full disk is for the job itself to find
+            write_processes(self._run.path, pids)
 
     def _tell(self, message: str) -> None:
         logger.info("%s", message)
@@ -117,6 +125,8 @@ class LocalRunner:
             await asyncio.wait([*running, interrupted], return_when=asyncio.FIRST_COMPLETED)
             if interrupted.done():
                 return Outcome("stopped", "interrupted")
+            if poll.done():
+                poll.result()
             if self.board.ended and self.board.status is not None:
                 kind: Literal["complete", "failed"] = "complete" if self.board.status.phase == "Complete" else "failed"
                 return Outcome(kind, self.board.status.reason)
@@ -125,9 +135,9 @@ class LocalRunner:
                     return Outcome("failed", supervisor.failure, supervisor.users_mistake)
 
     async def _wind_down(self, tasks: dict["asyncio.Task[None]", Supervisor], outcome: Outcome) -> None:
-        """End what still runs; where the job has ended, its parts first get time to end by themselves."""
+        """End what still runs; where the job has ended, trainer and rollouts first get time to end by themselves."""
         if outcome.kind == "complete":
-            own = [task for task, supervisor in tasks.items() if supervisor.pod.role != "store" and not task.done()]
+            own = [task for task, s in tasks.items() if s.pod.role in ("rollout", "trainer") and not task.done()]
             if own:
                 await asyncio.wait(own, timeout=END_GRACE_S)
         for role in STOP_ORDER:
@@ -136,6 +146,8 @@ class LocalRunner:
                 supervisor.stop()
             pending = [task for task in group if not task.done()]
             grace = max((s.pod.grace_s for s in group.values()), default=0.0)
+            if outcome.kind == "failed":
+                grace = min(grace, FAILED_GRACE_S)
             if pending and not self._killed:
                 _, pending_set = await asyncio.wait(pending, timeout=grace)
                 pending = list(pending_set)

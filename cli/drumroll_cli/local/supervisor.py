@@ -1,9 +1,11 @@
 """Keeps one pod's process running: init containers, restarts with back-off, liveness probes, an orderly end."""
 
 import asyncio
+import http.client
 import logging
 import signal
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,17 @@ class Host:
     """Rises whenever the job makes progress."""
     tell: Callable[[str], None]
     """Shows people a line."""
+    changed: Callable[[], None]
+    """A process has started or ended."""
+
+
+def answers_http(url: str, timeout_s: float) -> bool:
+    """Whether a GET is answered by a status from 200 to 399, as a kubelet judges it."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s) as reply:
+            return 200 <= int(reply.status) < 400
+    except (OSError, http.client.HTTPException):
+        return False
 
 
 class Supervisor:
@@ -78,6 +91,8 @@ class Supervisor:
                 self.state = "failed"
                 return
             if step.action == "done":
+                if step.reason:
+                    self._host.tell(step.reason)
                 break
             await self._pause_before_restart(code, step.delay_s)
         self.state = "done"
@@ -118,6 +133,7 @@ class Supervisor:
         env = self._environment(container)
         process = await Process.start(container.command, env, log=self._log, cwd=self._host.cwd)
         self._process = process
+        self._host.changed()
         if self._stopping.is_set():
             process.send(signal.SIGTERM)
         watch = asyncio.create_task(self._watch(container.probe, process, env)) if container.probe else None
@@ -125,6 +141,7 @@ class Supervisor:
             return await process.wait()
         finally:
             self._process = None
+            self._host.changed()
             if watch:
                 watch.cancel()
 
@@ -150,6 +167,8 @@ class Supervisor:
         process.signal_group(signal.SIGKILL)
 
     async def _answers(self, probe: Probe, env: Mapping[str, str]) -> bool:
+        if probe.url is not None:
+            return await asyncio.to_thread(answers_http, probe.url, probe.timeout_s)
         log = self._host.logs / "probes.log"
         check = await Process.start(probe.command, env, log=log, cwd=self._host.cwd)
         try:
