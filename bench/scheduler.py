@@ -104,7 +104,7 @@ async def _measure(args: argparse.Namespace, app: App, times: dict[str, list[flo
     core = app.core
     await eventually(lambda: core.policy.gauges()["accepted_count"] > 100, 60.0, "a hundred samples")
     before = app.core.policy.gauges()
-    seq, started = app.core.journal.last_seq, time.perf_counter()
+    seq, started, cpu = app.core.journal.last_seq, time.perf_counter(), time.process_time()
     times.clear()
     await asyncio.sleep(args.seconds)
     seconds, after = time.perf_counter() - started, app.core.policy.gauges()
@@ -114,7 +114,7 @@ async def _measure(args: argparse.Namespace, app: App, times: dict[str, list[flo
         "leases_per_s": round((after["leased_count"] - before["leased_count"]) / seconds),
         "reports_per_s": round((after["accepted_count"] - before["accepted_count"]) / seconds),
         "appends_per_s": round((app.core.journal.last_seq - seq) / seconds),
-        "steps": app.core.story.steps_done,
+        "cpu_share": round((time.process_time() - cpu) / seconds, 2),
     }
     for method, values in sorted(times.items()):
         if method in ("Report", "Heartbeat", "Commit"):
