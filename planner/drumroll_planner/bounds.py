@@ -1,6 +1,6 @@
-"""Lower bounds: times below which no schedule can get, whatever it knows. What is between them and a time is what is left.
+"""Lower bounds: times below which no schedule can get, whatever it knows.
 
-- generation: all work of the trained answers, spread over all replicas without a gap, each decode step as full as is best.
+- generation: all work of the trained answers, spread over all replicas without a gap, each step as full as is best.
 - trainer: its steps, publishing and checkpoints, one after the other, behind the fastest first answer.
 - longest: no token of step s is older than version s - bound, so all its answers begin after step s - bound - 1 is
   trained and end before step s begins. With d(s) the time of the longest answer of step s running alone and t(s) the

@@ -5,6 +5,7 @@ from typing import Literal
 from drumroll_planner.sim.direct import DirectDispatcher
 from drumroll_planner.sim.fleet import Fleet
 from drumroll_planner.sim.job import Failure, Join, SimJob
+from drumroll_planner.sim.policy_run import PolicyDispatcher
 from drumroll_planner.sim.result import Counts, SimResult, StepSpan
 
 __all__ = ["Counts", "Failure", "Join", "SimJob", "SimResult", "StepSpan", "simulate"]
@@ -19,4 +20,4 @@ def simulate(job: SimJob, *, mode: Literal["policy", "fast"] = "policy", record:
         JobFailed: the job cannot end; the message says where it stands.
     """
     fleet = Fleet(job, record=record)
-    return fleet.run(DirectDispatcher(fleet))
+    return fleet.run(PolicyDispatcher(fleet) if mode == "policy" else DirectDispatcher(fleet))

@@ -116,6 +116,10 @@ class Fleet:
         self._touched.add(replica)
         return request
 
+    def touch(self, replica: int) -> None:
+        """The replica's engine was moved: look at it after this moment."""
+        self._touched.add(replica)
+
     def abort(self, replica: int, request: Request) -> int:
         """Take a sample back; tokens of its answer that exist."""
         self._touched.add(replica)

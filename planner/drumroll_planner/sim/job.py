@@ -77,8 +77,8 @@ class SimJob:
             raise UserError(
                 f"{len(self.replica_costs)} cost models for {self.num_replicas} replicas: write one for each"
             )
-        if sum(len(each) for each in self.passes) > len(self.lengths):
-            raise UserError(f"the plan has more tickets than the {len(self.lengths)} of lengths")
+        if (planned := sum(len(each) for each in self.passes)) != len(self.lengths):
+            raise UserError(f"the plan has {planned} tickets and lengths {len(self.lengths)}: write one row a ticket")
 
     @property
     def passes(self) -> tuple[Plan, ...]:
