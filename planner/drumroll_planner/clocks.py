@@ -1,7 +1,7 @@
 """Deadlines of leases and of silent replicas. Not durable: after a restart everything gets one full term."""
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from drumroll_planner.state import State
 
@@ -16,6 +16,8 @@ class Clocks:
         self._due: list[tuple[float, str]] = []
         self._tokens: dict[str, int] = {}
         self._seen: dict[str, float] = {}
+        self._silent_at: list[tuple[float, str]] = []
+        """One entry a replica, no later than when it is silent; looked at again only then."""
 
     def started(self, lease_id: str) -> None:
         """A lease begins, or gets a full term anew."""
@@ -53,17 +55,34 @@ class Clocks:
         return [lease_id for _, lease_id in late]
 
     def heard(self, replica: str) -> None:
+        if replica not in self._seen:
+            heapq.heappush(self._silent_at, (self.now + self._term_s, replica))
         self._seen[replica] = self.now
 
-    def silent(self, replicas: Mapping[str, object]) -> Iterator[str]:
+    def silent(self, replicas: Mapping[str, object]) -> list[str]:
         """Replicas that have said nothing for a lease's term."""
-        return (name for name in replicas if self._seen.setdefault(name, self.now) + self._term_s <= self.now)
+        names = []
+        while self._silent_at and self._silent_at[0][0] <= self.now:
+            _, name = heapq.heappop(self._silent_at)
+            if name not in replicas:
+                del self._seen[name]
+            elif self._seen[name] + self._term_s <= self.now:
+                names.append(name)
+            else:
+                heapq.heappush(self._silent_at, (self._seen[name] + self._term_s, name))
+        for name in names:
+            # They stay silent until the fact that they left is applied.
+            heapq.heappush(self._silent_at, (self.now, name))
+        return names
 
     def restart(self, state: State) -> None:
         """Full terms for everything."""
         self._deadlines.clear()
         self._due.clear()
         self._tokens.clear()
-        self._seen = dict.fromkeys(state.replicas, self.now)
+        self._seen.clear()
+        self._silent_at.clear()
+        for replica in state.replicas:
+            self.heard(replica)
         for lease_id in state.leases:
             self.started(lease_id)

@@ -48,6 +48,7 @@ def _pass_planned(state: State, record: r.PassPlanned) -> None:
 
 
 def _replica_joined(state: State, record: r.ReplicaJoined) -> None:
+    state.offenders.discard(record.replica)
     state.replicas[record.replica] = Replica(record.replica, record.instance, record.slots)
 
 
@@ -57,6 +58,7 @@ def _replica_left(state: State, record: r.ReplicaLeft) -> None:
     replica = state.replicas.get(record.replica)
     if replica is not None and replica.instance == record.instance:
         del state.replicas[record.replica]
+        state.offenders.discard(record.replica)
         # Replicas pin under their names; what a dead one pinned would be kept for ever.
         state.pins = {pin for pin in state.pins if pin[0] != record.replica}
 
@@ -117,6 +119,8 @@ def _returned(state: State, record: r.Returned) -> None:
     replica = state.replicas.get(lease.replica)
     if record.reason is r.ReturnReason.BAD_SAMPLE and replica is not None and replica.instance == lease.instance:
         replica.bad_in_a_row += 1
+        if replica.bad_in_a_row >= state.rules.max_bad_samples_in_a_row:
+            state.offenders.add(replica.name)
     with_sample(state, record.ticket, record.index, lambda ticket, sample: _take_back(state, ticket, sample, record))
 
 
@@ -136,6 +140,7 @@ def _accepted(state: State, record: r.Accepted) -> None:
     lease = state.leases.get(record.lease_id)
     if lease is not None and (replica := state.replicas.get(lease.replica)) is not None:
         replica.bad_in_a_row = 0
+        state.offenders.discard(replica.name)
     with_sample(state, record.ticket, record.index, lambda ticket, sample: _accept(state, sample, record))
     ticket = state.tickets.get(record.ticket)
     if ticket is not None and ticket.complete:

@@ -117,7 +117,17 @@ class InvariantWatch:
 def compare_indexes(state: State) -> None:
     """Indexes that were kept up fact by fact equal those made anew from a snapshot."""
     again = snapshots.restore(state.rules, snapshots.snapshot(state))
-    for name in ("out", "incomplete", "num_out", "ready", "equal", "exhausted", "awaited_tokens", "awaited_unknown"):
+    for name in (
+        "out",
+        "incomplete",
+        "num_out",
+        "ready",
+        "equal",
+        "exhausted",
+        "awaited_tokens",
+        "awaited_unknown",
+        "offenders",
+    ):
         assert getattr(state, name) == getattr(again, name), name
     assert state.decided_in == again.decided_in
     assert state.by_request == again.by_request

@@ -54,16 +54,15 @@ def expiries(state: State, clocks: Clocks) -> list[r.Record]:
     for name in sorted(clocks.silent(state.replicas)):
         gone.add(name)
         records += leaves(state, clocks, state.replicas[name], "silent")
-    limit = state.rules.max_bad_samples_in_a_row
-    for replica in [each for each in state.replicas.values() if each.bad_in_a_row >= limit]:
-        if replica.name not in gone:
-            gone.add(replica.name)
-            records += leaves(state, clocks, replica, BAD_SAMPLES)
-            message = f"replica {replica.name} sent {replica.bad_in_a_row} bad samples in a row: out of service"
-            records.append(r.Noted("ReplicaBadSamples", message))
+    for name in sorted(state.offenders - gone):
+        gone.add(name)
+        replica = state.replicas[name]
+        records += leaves(state, clocks, replica, BAD_SAMPLES)
+        message = f"replica {name} sent {replica.bad_in_a_row} bad samples in a row: out of service"
+        records.append(r.Noted("ReplicaBadSamples", message))
     for lease_id in clocks.overdue(state.leases):
         lease = state.leases[lease_id]
-        if lease.replica in gone and lease_id in state.replicas[lease.replica].leases:
+        if lease.replica in gone:
             continue
         detail = f"no progress on replica {lease.replica} for {state.rules.lease_term_s:g} s"
         charged = clocks.acknowledged(lease_id)

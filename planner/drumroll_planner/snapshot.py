@@ -104,6 +104,8 @@ def restore(rules: Rules, data: Mapping[str, Any]) -> State:
     }
     for name, instance, slots, version, bad in data["replicas"]:
         state.replicas[name] = Replica(name, instance, slots, version, bad)
+        if bad >= rules.max_bad_samples_in_a_row:
+            state.offenders.add(name)
     _restore_tickets(state, data)
     return state
 

@@ -86,6 +86,8 @@ class State:
         self.incomplete: dict[int, int] = {}
         self.num_out = 0
         self.pending: dict[int | None, list[tuple[QueueKey, TicketId]]] = {}
+        self.offenders: set[str] = set()
+        """Replicas of too many bad samples in a row."""
         self.ready: set[TicketId] = set()
         self.equal: set[TicketId] = set()
         self.exhausted: set[TicketId] = set()

@@ -24,9 +24,9 @@ def decide(state: State) -> tuple[r.Record, ...]:
     places = state.free_places
     if state.num_steps is None:
         places = min(places, state.unadmitted + len(state.tickets) - len(dropped))
-    chosen = _in_order(state)[:places]
-    if not places or len(chosen) < places:
+    if not places or len(state.ready) < places or _must_wait(state, floor, places):
         return ()
+    chosen = _in_order(state)[:places]
     if state.rules.lag_policy == "wait" and not _leaves_enough_room(state, chosen):
         return ()
     return (*drop(dropped, f"older than {floor} when step {state.num_decided} was full"), _decision(state, chosen))
@@ -37,6 +37,13 @@ def _in_order(state: State) -> list[Ticket]:
     if state.rules.order == "completion":
         return sorted(tickets, key=lambda ticket: (ticket.version, ticket.completed_at))
     return sorted(tickets, key=lambda ticket: (ticket.version, ticket.id))
+
+
+def _must_wait(state: State, floor: int, places: int) -> bool:
+    """Whether a ticket that no later step can take is still incomplete: the common case, seen without sorting."""
+    if state.rules.lag_policy != "wait" or not any(version <= floor for version in state.incomplete):
+        return False
+    return sum(count for version, count in state.out.items() if version <= floor) <= places
 
 
 def _leaves_enough_room(state: State, chosen: list[Ticket]) -> bool:
