@@ -73,6 +73,7 @@ class World:
         self.trainer = SimTrainer()
         self.steps: list[tuple[int, frozenset[r.TicketId], int]] = []
         """(step, tickets, version) as trained for the first time."""
+        self.commit([self._opened()])
 
     # -- the scheduler's shell -------------------------------------------------------------------------------------
 
@@ -182,8 +183,10 @@ class World:
             self.policy.apply(record)
         self.policy.restored(self.now)
         if rules is not None:
-            opened = r.JobOpened("uid", repr(rules), "data", rules.num_prompts, 7, "model")
-            self.commit([opened])
+            self.commit([self._opened()])
+
+    def _opened(self) -> r.JobOpened:
+        return r.JobOpened("uid", repr(self.rules), "data", self.rules.num_prompts, 7, "model")
 
     def change_rules(self, rules: Rules) -> None:
         """Resume under other rules."""

@@ -179,13 +179,12 @@ def test_a_job_resumed_under_other_rules_is_audited_under_each_in_turn(
     rules: Rules, audited: Callable[[World], AuditReport]
 ) -> None:
     world = World(rules)
-    world.commit([r.JobOpened("uid", "first", "data", 12, 7, "model")])
     for _ in range(25):
         world.advance()
     world.change_rules(replace(rules, max_policy_lag=0, target_policy_lag=0, group_size=3))
     world.run()
     newest = world.trainer.checkpoints[-1]
     facts = CheckpointFacts(newest.step, newest.version, newest.lineage)
-    report = audit(world.journal, rules=world.rules, checkpoint=facts, earlier_rules={"first": rules})
+    report = audit(world.journal, rules=world.rules, checkpoint=facts, earlier_rules={repr(rules): rules})
     assert report.ok, report.findings
     assert not audited(world).ok

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from drumroll_planner import records as r
 from drumroll_planner.chain import chain_digest
+from drumroll_planner.entries import Entries
 from drumroll_planner.plan import PassInputs
 from drumroll_planner.planners import FifoPlanner, ShufflePlanner, build_planner
 from drumroll_planner.policy import HandedBack, LeaseGrant, Policy, Rules, SampleReport
@@ -592,3 +593,30 @@ def test_plans_are_seeded_and_planners_known_by_name() -> None:
     assert plan.digest != ShufflePlanner().plan(replace(inputs, epoch=4)).digest
     with pytest.raises(ValueError, match="'best' is not known"):
         build_planner("best")
+
+
+def test_a_resume_with_other_data_starts_the_next_pass_and_keeps_what_is_decided(rules: Rules) -> None:
+    desk = Desk(rules)
+    opened = r.JobOpened("uid", "rules", "data", 12, 7, "model")
+    desk.do([opened])
+    decided = desk.fill()
+    desk.lease("r0", 3)
+    desk.do([replace(opened, rules_digest="other rules", data_digest="other data")])
+    assert desk.policy.state.leases == {}
+    assert desk.policy.needs_plan() == 1
+    desk.plan()
+    assert desk.policy.next_step(0, "", ()).decision == decided
+    assert {grant.ticket.epoch for grant in desk.lease("r0", 8)} == {0, 1}
+
+
+def test_a_stream_entry_is_counted_once_and_until_it_is_deleted() -> None:
+    entries = Entries()
+    entries.need("5-0", 10)
+    entries.need("5-0", 10)
+    entries.release("5-0")
+    entries.need("5-0", 10)
+    entries.need("4-1", 3)
+    assert (entries.num_bytes, entries.newest) == (13, "5-0")
+    entries.release("4-1")
+    entries.deleted("4-1")
+    assert (entries.num_bytes, entries.released) == (10, {})

@@ -165,12 +165,12 @@ def run_faulty(seed: int, base: Rules, faults: list[str], *, exact: bool = False
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )
-@given(seed=st.integers(0, 2**32), faults=st.lists(st.sampled_from(FAULTS), max_size=8), exact=st.booleans())
+@given(seed=st.integers(0, 2**32), faults=st.lists(st.sampled_from(FAULTS), max_size=8))
 def test_from_any_state_under_any_faults_the_job_ends_and_no_invariant_breaks(
-    seed: int, faults: list[str], exact: bool, rules: Rules, audited: Callable[[World], AuditReport]
+    seed: int, faults: list[str], rules: Rules, audited: Callable[[World], AuditReport]
 ) -> None:
     # A ledger that lost the rewind from a damaged checkpoint starts from the snapshot in a checkpoint; not shown here.
     assume(not {"damage_checkpoint", "lose_tail"} <= set(faults))
-    world = run_faulty(seed, rules, faults, exact=exact)
+    world = run_faulty(seed, rules, faults, exact=seed % 5 == 0)
     if "change_rules" not in faults:
         assert not audited(world).findings
