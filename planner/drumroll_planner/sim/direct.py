@@ -41,6 +41,7 @@ class DirectDispatcher:
         self.fleet = fleet
         self._rules = job.rules
         self._total = job.num_tickets
+        self._num_steps = job.num_steps
         self._step_time = job.routing == "step_time"
         self._scores: list[float] = []
         """By replica: smallest is next; infinite where nothing may be sent."""
@@ -69,7 +70,7 @@ class DirectDispatcher:
 
     @property
     def finished(self) -> bool:
-        return self._num_trained >= self.fleet.job.num_steps or (self._over and self._num_trained == len(self._decided))
+        return self._num_trained >= self._num_steps or (self._over and self._num_trained == len(self._decided))
 
     def joined(self, now: float, replica: int) -> None:
         if replica == len(self._loads):
@@ -125,6 +126,7 @@ class DirectDispatcher:
 
     def trained(self, now: float, step: int, *, covers: bool) -> None:
         self._num_trained = step + 1
+        self._window = self._make_window()
         self._decide()
 
     # -- steps ---------------------------------------------------------------------------------------------------
@@ -152,6 +154,7 @@ class DirectDispatcher:
             target=rules.target_policy_lag,
             free=self._free_places(),
             per_step=rules.prompts_per_step,
+            pending=len(self._decided) - self._num_trained,
         )
 
     def _order(self, ticket: SimTicket) -> int:

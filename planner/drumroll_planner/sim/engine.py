@@ -20,6 +20,10 @@ BLOCK_TOKENS = 16
 """Tokens in a KV block."""
 
 
+LogEntry = tuple[float, int, int, int, int, float]
+"""(end, steps, decoding, context before, tokens prefilled, pairs of prefill tokens and tokens before them)."""
+
+
 class Request:
     """One sample in an engine. Mutable; owned by the engine that it was added to."""
 
@@ -34,6 +38,7 @@ class Request:
         "prompt",
         "running",
         "started_at",
+        "token_at",
     )
 
     def __init__(self, key: object, prompt: int, length: int, *, done: int = 0, group: object = None) -> None:
@@ -52,6 +57,8 @@ class Request:
         """Tokens prefilled so far."""
         self.running = False
         self.started_at = inf
+        self.token_at = inf
+        """When its first token here was made."""
 
 
 class Engine:
@@ -78,6 +85,7 @@ class Engine:
         "_waiting",
         "busy_s",
         "finished",
+        "log",
         "num_preemptions",
         "num_prefill_tokens",
         "num_tokens",
@@ -118,6 +126,8 @@ class Engine:
         self.time = now
         self.busy_s = 0.0
         self.finished: deque[tuple[float, Request]] = deque()
+        self.log: list[LogEntry] | None = None
+        """What each stretch of steps did, where somebody wants to know: set it to a list."""
         self.num_preemptions = 0
         self.num_prefill_tokens = 0
         self.num_tokens = 0
@@ -251,10 +261,12 @@ class Engine:
             steps -= 1
         return steps
 
-    def _take(self, steps: int, seconds: float) -> None:
+    def _take(self, steps: int, seconds: float, prefilled: int = 0, pairs: float = 0.0) -> None:
         """All decoding sequences get `steps` tokens."""
         if self._blocks_total is not None:
             self._blocks_free -= self._growth(steps)
+        if self.log is not None:
+            self.log.append((self.time + seconds, steps, self._decoding, self._kv, prefilled, pairs))
         self._steps += steps
         self._kv += self._decoding * steps
         self.num_tokens += self._decoding * steps
@@ -281,19 +293,21 @@ class Engine:
         costs, queue = self._costs, self._prefilling
         seconds = self._bases[self._decoding] + self._kv_s * self._kv + (costs.chunk_s if queue else 0.0)
         complete = []
+        prefilled, all_pairs = 0, 0.0
         while queue and budget > 0:
             request = queue[0]
             tokens = min(request.left, budget)
             budget -= tokens
-            self.num_prefill_tokens += tokens
-            pairs = tokens * request.ctx + tokens * (tokens - 1) * 0.5
-            seconds += costs.prefill_s * tokens + costs.prefill_pair_s * pairs
+            prefilled += tokens
+            all_pairs += tokens * request.ctx + tokens * (tokens - 1) * 0.5
             request.left -= tokens
             request.ctx += tokens
             if request.left:
                 break
             complete.append(queue.popleft())
-        self._take(1, seconds)
+        self.num_prefill_tokens += prefilled
+        seconds += costs.prefill_s * prefilled + costs.prefill_pair_s * all_pairs
+        self._take(1, seconds, prefilled, all_pairs)
         for request in complete:
             self._first_token(request)
         if complete:
@@ -302,6 +316,7 @@ class Engine:
     def _first_token(self, request: Request) -> None:
         """A prefill ends with the request's next token."""
         request.done += 1
+        request.token_at = min(request.token_at, self.time)
         self.num_tokens += 1
         request.finish = self._steps + request.length - request.done
         request.left = 0
