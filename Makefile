@@ -37,7 +37,7 @@ test: $(READY) ## Unit, property and integration tests (ARGS="-k lag" passes on 
 
 .PHONY: test-cluster
 test-cluster: $(READY) ## Tests against a real Kubernetes (KUBECONFIG, or the tools that DRUMROLL_CLUSTER names)
-	$(BIN)/pytest -m cluster tests/integration tests/e2e $(ARGS)
+	$(BIN)/pytest -m cluster tests $(ARGS)
 
 .PHONY: check
 check: $(READY) ## Lint, types, import contracts, generated files up to date
