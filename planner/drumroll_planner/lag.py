@@ -6,7 +6,11 @@ ticket able to enter a step before its tokens are older than the bound:
 
     (a) no lease on a version below k - bound
     (b) for every u in [k - bound, k]:  sum of out[w <= u]  <=  r + (u + bound - k) * B
-    (c) sum of out  <=  r + target * B
+    (c) sum of out + pending * B  <=  r + target * B
+
+`pending` counts the steps that are decided and not yet trained. Their tickets are no longer out, but a ticket that is
+admitted now is trained only after them: without them in the credit the mean lag would stand at the bound whenever
+decisions run ahead of the trainer, and tickets would start on weights that are about to be replaced.
 """
 
 from collections.abc import Mapping
@@ -25,6 +29,8 @@ class LagWindow:
     """r, places free in the step being filled."""
     per_step: int
     """B, places in a step."""
+    pending: int = 0
+    """Steps decided and not yet trained."""
 
     @property
     def floor(self) -> int:
@@ -38,7 +44,7 @@ class LagWindow:
     @property
     def credit(self) -> int:
         """Right side of (c)."""
-        return self.free + self.target * self.per_step
+        return self.free + (self.target - self.pending) * self.per_step
 
 
 def may_move(window: LagWindow, out: Mapping[int, int], *, origin: int | None, to: int) -> bool:

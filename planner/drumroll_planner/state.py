@@ -155,6 +155,7 @@ class State:
             target=self.target_lag,
             free=self.free_places,
             per_step=self.rules.prompts_per_step,
+            pending=max(0, self.num_decided - self.trained_through),
         )
 
     @property

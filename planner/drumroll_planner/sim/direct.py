@@ -200,8 +200,17 @@ class DirectDispatcher:
         return [t for t in self._tickets.values() if t.missing and t.version is not None and t.version <= floor]
 
     def _drop(self, ticket: SimTicket) -> None:
-        assert ticket.version is not None
-        self._leave(ticket, ticket.version)
+        self._abort(ticket)
+        self.fleet.recorder.num_dropped += 1
+        if self._rules.steps is not None:
+            self._replaced += 1
+
+    def _abort(self, ticket: SimTicket) -> None:
+        """End a ticket that is not trained; what runs of it is stopped."""
+        if ticket.version is None:
+            del self._tickets[ticket.ordinal]
+        else:
+            self._leave(ticket, ticket.version)
         for replica, running in enumerate(self._running):
             for request in [request for request, (owner, _) in running.items() if owner is ticket]:
                 del running[request]
@@ -210,9 +219,6 @@ class DirectDispatcher:
                     self._loads[replica] -= 1
                     self._rescore(replica)
         ticket.waiting.clear()
-        self.fleet.recorder.num_dropped += 1
-        if self._rules.steps is not None:
-            self._replaced += 1
 
     # -- leases --------------------------------------------------------------------------------------------------
 
@@ -264,15 +270,21 @@ class DirectDispatcher:
             passed.append(heapq.heappop(queue))
         for entry in passed:
             heapq.heappush(queue, entry)
-        if found is None and self._unadmitted > 0 and self._allowed(None, version):
+        if found is None and self._unadmitted > 0 and self._admit_next() and self._allowed(None, version):
             found = self._admit()
         return found
 
+    def _admit_next(self) -> bool:
+        """Whether a further ticket may begin, the lag rule aside."""
+        return True
+
     def _admit(self) -> SimTicket:
-        ticket = SimTicket(self._next, self._rules.group_size)
-        self._tickets[self._next] = ticket
-        heapq.heappush(self._queue, (_FRESH, self._next, ticket))
         self._next += 1
+        return self._enqueue(self._next - 1)
+
+    def _enqueue(self, ordinal: int) -> SimTicket:
+        ticket = self._tickets[ordinal] = SimTicket(ordinal, self._rules.group_size)
+        heapq.heappush(self._queue, (_FRESH, ordinal, ticket))
         return ticket
 
     def _allowed(self, bucket: int | None, version: int) -> bool:

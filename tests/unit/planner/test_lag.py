@@ -41,6 +41,12 @@ def test_the_credit_bounds_all_that_is_out() -> None:
     assert not has_credit(window, 8)
 
 
+def test_steps_that_are_decided_and_not_trained_use_credit_too() -> None:
+    window = LagWindow(version=7, bound=4, target=1, free=4, per_step=4, pending=1)
+    assert has_credit(window, 3)
+    assert not has_credit(window, 4)
+
+
 @given(window=windows, out=counts, origin=st.none() | st.integers(0, 12), to=st.integers(0, 12))
 def test_an_allowed_move_breaks_nothing_that_held(
     window: LagWindow, out: dict[int, int], origin: int | None, to: int
