@@ -91,6 +91,10 @@ class CheckpointStore:
                 logger.warning("checkpoint %s is passed over: %s; %s", folder.path.name, folder.reason, resumed)
         return best
 
+    def adopt(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Give a checkpoint of this job, whose writer died before it could, its final name."""
+        return self._move_in(checkpoint.path, checkpoint.state)
+
     def at(self, step: int) -> Checkpoint | None:
         """The complete checkpoint of a step, under its final name."""
         path = self.root / f"step_{step:06d}"

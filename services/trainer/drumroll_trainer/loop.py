@@ -149,18 +149,18 @@ class Trainer:
             await self._publish()
 
     async def _rewind(self, rewound: journal_pb2.Rewound) -> None:
-        newest = self._checkpoints.newest()
-        step, chain = (newest.state.step, newest.state.chain) if newest else (0, "")
+        # Not simply the newest: one that the ledger never heard of is of the abandoned history.
+        step, checkpoint = rewound.step, self._checkpoints.at(rewound.step)
         logger.warning("rewinding from step %d to %d: %s", self._position.step, step, rewound.reason)
-        if step != rewound.step:
-            raise ProtocolError(
-                f"the scheduler rewinds to step {rewound.step}, the newest checkpoint is of step {step}"
-            )
+        if checkpoint is None and step > 0:
+            raise ProtocolError(f"the scheduler rewinds to step {step}, of which there is no complete checkpoint")
         forget_from(self._samples_dir, step)
         self._archived.clear()
         self._committed = None
-        self._parts.learner.restore(newest.path if newest else None)
+        self._parts.learner.restore(checkpoint.path if checkpoint else None)
+        chain = checkpoint.state.chain if checkpoint else ""
         self._position = Position(step, rewound.version, rewound.lineage, chain)
+        self._covered_step = step
         await self._publish()
 
     async def _finish(self) -> None:
@@ -203,9 +203,7 @@ class Trainer:
                 num_tokens=stats.get("tokens/total", 0.0), num_processes=self._parts.learner.world_size
             )
             snapshot = await self._commit(_Committed(decision, stats, started_at, self._parts.clock.wall()))
-        logger.info(
-            "step %d trained: version %d, reward %.3f", decision.step, decision.version + 1, stats["reward/mean"]
-        )
+        logger.info("step %d trained: reward %.3f", decision.step, stats["reward/mean"])
         every = self._job.spec.trainer.checkpoint.every_steps
         if snapshot or self._checkpoint_wanted or self._position.step % every == 0:
             await self._checkpoint(snapshot)

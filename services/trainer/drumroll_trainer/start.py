@@ -50,6 +50,7 @@ def choose_start(job: ResolvedJob, checkpoints: CheckpointStore, dataset: Datase
     if newest is not None:
         state = newest.state
         _check_own(job, state, dataset)
+        newest = checkpoints.adopt(newest)
         logger.info("resuming from %s: step %d, version %d", newest.path.name, state.step, state.version)
         return Start(Position(state.step, state.version, state.lineage, state.chain), newest.path, covered=True)
     if job.spec.resume_from is None:

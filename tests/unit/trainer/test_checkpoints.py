@@ -89,6 +89,10 @@ def test_a_checkpoint_that_was_complete_but_not_renamed_counts(tmp_path: Path) -
     assert newest.state.step == 20
     assert store.stage(20).exists()
     assert load(path).state.step == 20
+    path.rename(tmp_path / "step_000020.staging")
+    again = store.newest()
+    assert again is not None
+    assert store.adopt(again).path == path
 
 
 def test_the_newest_are_kept_and_the_first_of_a_resumed_job(tmp_path: Path) -> None:
