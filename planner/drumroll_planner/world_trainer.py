@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from drumroll_planner.world import World
 
 
+class HistoryLost(AssertionError):
+    """Ledger and checkpoints share no history: only the ledger snapshot in a checkpoint helps now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     step: int
@@ -99,13 +103,13 @@ class SimTrainer:
             self._save(world)
             self.exited = True
         elif answer.outcome == "failed" and not world.is_over:
-            raise AssertionError(answer.reason)
+            raise HistoryLost(answer.reason)
 
     def _rewind(self, rewind: r.Rewound) -> None:
         kept = [checkpoint for checkpoint in self.checkpoints if checkpoint.step <= rewind.step]
         at = kept[-1]
         if at.step != rewind.step:
-            raise AssertionError(f"told to go back to step {rewind.step}, the nearest checkpoint is of {at.step}")
+            raise HistoryLost(f"told to go back to step {rewind.step}, the nearest checkpoint is of {at.step}")
         self._load(Checkpoint(at.step, at.chain, rewind.version, rewind.lineage))
         self.checkpoints = kept
         self.rewinds += 1
