@@ -20,6 +20,8 @@ class LeaseGrant:
     version: int
     partial: r.PartialRef | None
     predicted_tokens: int
+    held_until: float | None = None
+    """Unix seconds until which the replica keeps exactly `version` for this lease; None: any admissible version."""
 
 
 @dataclass(frozen=True, slots=True)

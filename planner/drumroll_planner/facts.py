@@ -315,6 +315,10 @@ def _noted(state: State, record: r.Noted) -> None:
     state.counters["notes"] += 1
 
 
+def _evaluated(state: State, record: r.Evaluated) -> None:
+    state.counters["evaluations"] += 1
+
+
 def with_sample(state: State, ticket_id: TicketId, index: int, change: Callable[[Ticket, Sample], None]) -> None:
     """Change a sample of an undecided ticket with the indexes kept; facts about other tickets change nothing."""
     ticket = state.tickets.get(ticket_id)
@@ -367,4 +371,5 @@ _FACTS: dict[type, Callable[[State, Any], None]] = {
     r.ReplayDiverged: _replay_diverged,
     r.JobEnded: _job_ended,
     r.Noted: _noted,
+    r.Evaluated: _evaluated,
 }

@@ -283,6 +283,27 @@ class Noted:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The end of an evaluation round; its single samples are not journaled."""
+
+    step: int
+    """Steps that the version has behind it."""
+    version: int
+    lineage: int
+    num_samples: int
+    """Answers that were scored."""
+    num_failed: int
+    """Samples that failed as often as they may."""
+    reward_mean: float
+    """0 where no answer was scored; so are the two below."""
+    reward_std: float
+    response_length_mean: float
+    """In tokens."""
+    complete: bool
+    """False: the round was ended before every sample had its end."""
+
+
 Record = (
     JobOpened
     | PassPlanned
@@ -307,4 +328,5 @@ Record = (
     | ReplayDiverged
     | JobEnded
     | Noted
+    | Evaluated
 )

@@ -882,6 +882,55 @@ class Noted(_message.Message):
 Global___Noted: _TypeAlias = Noted  # noqa: Y015
 
 @_typing.final
+class Evaluated(_message.Message):
+    """The newest weights' answers to the held-out prompts, once every so many steps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    NUM_SAMPLES_FIELD_NUMBER: _builtins.int
+    NUM_FAILED_FIELD_NUMBER: _builtins.int
+    REWARD_MEAN_FIELD_NUMBER: _builtins.int
+    REWARD_STD_FIELD_NUMBER: _builtins.int
+    RESPONSE_LENGTH_MEAN_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """Steps that the version has behind it."""
+    version: _builtins.int
+    lineage: _builtins.int
+    num_samples: _builtins.int
+    """Answers that were scored, and samples that failed max_attempts times."""
+    num_failed: _builtins.int
+    reward_mean: _builtins.float
+    """0 where no answer was scored."""
+    reward_std: _builtins.float
+    response_length_mean: _builtins.float
+    complete: _builtins.bool
+    """False: ended before every sample had its end."""
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        version: _builtins.int = ...,
+        lineage: _builtins.int = ...,
+        num_samples: _builtins.int = ...,
+        num_failed: _builtins.int = ...,
+        reward_mean: _builtins.float = ...,
+        reward_std: _builtins.float = ...,
+        response_length_mean: _builtins.float = ...,
+        complete: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "lineage", b"lineage", "num_failed", b"num_failed", "num_samples", b"num_samples", "response_length_mean", b"response_length_mean", "reward_mean", b"reward_mean", "reward_std", b"reward_std", "step", b"step", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Evaluated: _TypeAlias = Evaluated  # noqa: Y015
+
+@_typing.final
 class JournalRecord(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -910,6 +959,7 @@ class JournalRecord(_message.Message):
     REPLAY_DIVERGED_FIELD_NUMBER: _builtins.int
     JOB_ENDED_FIELD_NUMBER: _builtins.int
     NOTED_FIELD_NUMBER: _builtins.int
+    EVALUATED_FIELD_NUMBER: _builtins.int
     time: _builtins.float
     """Seconds since the epoch, for people and plots; no decision reads it."""
     incarnation: _builtins.int
@@ -959,6 +1009,8 @@ class JournalRecord(_message.Message):
     def job_ended(self) -> Global___JobEnded: ...
     @_builtins.property
     def noted(self) -> Global___Noted: ...
+    @_builtins.property
+    def evaluated(self) -> Global___Evaluated: ...
     def __init__(
         self,
         *,
@@ -987,12 +1039,13 @@ class JournalRecord(_message.Message):
         replay_diverged: Global___ReplayDiverged | None = ...,
         job_ended: Global___JobEnded | None = ...,
         noted: Global___Noted | None = ...,
+        evaluated: Global___Evaluated | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "admitted", b"admitted", "announced", b"announced", "attested", b"attested", "covered", b"covered", "decided", b"decided", "discarded", b"discarded", "ended", b"ended", "job_ended", b"job_ended", "job_opened", b"job_opened", "leased", b"leased", "live_set", b"live_set", "noted", b"noted", "pass_planned", b"pass_planned", "pinned", b"pinned", "record", b"record", "replay_diverged", b"replay_diverged", "replica_joined", b"replica_joined", "replica_left", b"replica_left", "returned", b"returned", "rewound", b"rewound", "trained", b"trained", "trainer_registered", b"trainer_registered", "unpinned", b"unpinned"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "admitted", b"admitted", "announced", b"announced", "attested", b"attested", "covered", b"covered", "decided", b"decided", "discarded", b"discarded", "ended", b"ended", "evaluated", b"evaluated", "job_ended", b"job_ended", "job_opened", b"job_opened", "leased", b"leased", "live_set", b"live_set", "noted", b"noted", "pass_planned", b"pass_planned", "pinned", b"pinned", "record", b"record", "replay_diverged", b"replay_diverged", "replica_joined", b"replica_joined", "replica_left", b"replica_left", "returned", b"returned", "rewound", b"rewound", "trained", b"trained", "trainer_registered", b"trainer_registered", "unpinned", b"unpinned"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "admitted", b"admitted", "announced", b"announced", "attested", b"attested", "covered", b"covered", "decided", b"decided", "discarded", b"discarded", "ended", b"ended", "incarnation", b"incarnation", "job_ended", b"job_ended", "job_opened", b"job_opened", "leased", b"leased", "live_set", b"live_set", "noted", b"noted", "pass_planned", b"pass_planned", "pinned", b"pinned", "record", b"record", "replay_diverged", b"replay_diverged", "replica_joined", b"replica_joined", "replica_left", b"replica_left", "returned", b"returned", "rewound", b"rewound", "time", b"time", "trained", b"trained", "trainer_registered", b"trainer_registered", "unpinned", b"unpinned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "admitted", b"admitted", "announced", b"announced", "attested", b"attested", "covered", b"covered", "decided", b"decided", "discarded", b"discarded", "ended", b"ended", "evaluated", b"evaluated", "incarnation", b"incarnation", "job_ended", b"job_ended", "job_opened", b"job_opened", "leased", b"leased", "live_set", b"live_set", "noted", b"noted", "pass_planned", b"pass_planned", "pinned", b"pinned", "record", b"record", "replay_diverged", b"replay_diverged", "replica_joined", b"replica_joined", "replica_left", b"replica_left", "returned", b"returned", "rewound", b"rewound", "time", b"time", "trained", b"trained", "trainer_registered", b"trainer_registered", "unpinned", b"unpinned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["job_opened", "pass_planned", "replica_joined", "replica_left", "attested", "admitted", "leased", "returned", "accepted", "discarded", "decided", "announced", "trained", "covered", "ended", "trainer_registered", "pinned", "unpinned", "live_set", "rewound", "replay_diverged", "job_ended", "noted"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["job_opened", "pass_planned", "replica_joined", "replica_left", "attested", "admitted", "leased", "returned", "accepted", "discarded", "decided", "announced", "trained", "covered", "ended", "trainer_registered", "pinned", "unpinned", "live_set", "rewound", "replay_diverged", "job_ended", "noted", "evaluated"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
