@@ -98,16 +98,20 @@ def drumroll(
     """Asynchronous RL post-training of language models."""
 
 
+def exit_code_of(error: BaseException) -> int | None:
+    """The exit code of an error on purpose: 2 the user's mistake, 1 ours; None of any other."""
+    if isinstance(error, UserError):
+        return EXIT_USER
+    return EXIT_INTERNAL if isinstance(error, DrumrollError) else None
+
+
 def main() -> None:
-    """Run one verb. Exit codes: 0 done, 1 ours, 2 the user's mistake."""
+    """Run one verb; an error on purpose is one message, without a stack."""
     try:
         app()
-    except UserError as error:
-        typer.echo(f"drumroll: {error}", err=True)
-        sys.exit(EXIT_USER)
     except DrumrollError as error:
         typer.echo(f"drumroll: {error}", err=True)
-        sys.exit(EXIT_INTERNAL)
+        sys.exit(exit_code_of(error))
 
 
 if __name__ == "__main__":
