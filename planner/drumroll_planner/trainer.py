@@ -52,8 +52,8 @@ def next_step(
 
 
 def _implied(state: State, step: int) -> tuple[r.Record, ...]:
-    """Who asks for a step has trained all but the one before it for sure: commits that a ledger lost."""
-    missing = range(state.trained_through, step - 1)
+    """Who asks for a step has trained all before it: commits that a ledger lost."""
+    missing = range(state.trained_through, step)
     return tuple(r.Trained(number, state.version_of(number) + 1, state.chains[number]) for number in missing)
 
 
@@ -96,9 +96,7 @@ def _adopt(state: State, step: int, chain: str, known: Sequence[r.Decided]) -> S
             records += [r.Admitted(member.ticket, member.row, 0)] if ticket is None else give_back(ticket, "adopted")
         records.append(r.Noted("DecisionAdopted", str(decided.step)))
         records.append(decided)
-        if decided.step < step - 1:
-            # Of the last one it is not known whether it is trained already: its commit says so.
-            records.append(r.Trained(decided.step, decided.version + 1, decided.chain))
+        records.append(r.Trained(decided.step, decided.version + 1, decided.chain))
     return StepAnswer("wait", tuple(records))
 
 
@@ -129,10 +127,13 @@ def trained(state: State, step: int, version: int, chain: str, stats: dict[str, 
 
 
 def covered(state: State, coverage: r.Covered) -> tuple[r.Record, ...]:
-    """The coverage and the ends that it brings; () for one that is known or of another lineage."""
+    """The coverage and the ends that it brings; () for one that is known, or not of this history.
+
+    A coverage has no chain digest: that its steps are of this ledger's chain is known from their commits.
+    """
     known = state.covered is not None and coverage.step <= state.covered.step
     of_lineage = coverage.lineage == state.lineage and coverage.version == state.version_of(coverage.step)
-    if known or not of_lineage or coverage.step > state.num_decided or state.outcome is not None:
+    if known or not of_lineage or coverage.step > state.num_trained or state.outcome is not None:
         return ()
     return (coverage, *ended_by(state, coverage))
 

@@ -620,3 +620,22 @@ def test_a_stream_entry_is_counted_once_and_until_it_is_deleted() -> None:
     entries.release("4-1")
     entries.deleted("4-1")
     assert (entries.num_bytes, entries.released) == (10, {})
+
+
+def test_a_checkpoint_of_steps_that_this_ledger_decided_otherwise_covers_nothing(rules: Rules) -> None:
+    desk = Desk(rules)
+    decided = desk.fill()
+    desk.do(desk.policy.trained(0, 1, "a decision that the ledger lost", {}))
+    assert desk.policy.covered(r.Covered(1, 1, 0, "c")) == ()
+    assert desk.policy.next_step(1, "a decision that the ledger lost", ()).outcome == "rewind"
+    desk.do(desk.policy.trained(0, 1, decided.chain, {}))
+    assert desk.policy.covered(r.Covered(1, 1, 0, "c"))
+
+
+def test_commits_that_a_ledger_lost_follow_from_the_next_question(rules: Rules) -> None:
+    desk = Desk(rules)
+    decided = desk.fill()
+    answer = desk.policy.next_step(1, decided.chain, ())
+    assert answer.records == (r.Trained(0, 1, decided.chain),)
+    desk.do(answer.records)
+    assert desk.policy.next_step(1, decided.chain, ()).records == ()
