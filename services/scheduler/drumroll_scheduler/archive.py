@@ -73,8 +73,7 @@ class Archive:
             text = snapshot_of(core, self._job_uid, upto_seq, mark).to_json()
             await journal.durable()
             data = await asyncio.to_thread(compress, text)
-            core.metrics.flush()
-            core.timeline.flush()
+            core.flush()
             entries = [(seq, entry) for seq, entry in journal.tail if seq <= upto_seq]
             if entries:
                 await asyncio.to_thread(write_segment, self._journal_dir, entries)

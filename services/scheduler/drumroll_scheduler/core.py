@@ -2,23 +2,24 @@
 
     call -> propose -> apply -> queue for the journal -> (append, shared with other calls) -> reply
                                      ^
-    settle, before each append: tick, plan the next pass, lease to the replicas that wait
+    settle, before each append: tick, evaluate, plan the next pass, lease to the replicas that wait
 
 What a call is told is told after `durable()`. Long polls wait for the journal to change.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from drumroll_planner import records as r
+from drumroll_planner.evaluation import EvalRounds
 from drumroll_planner.policy import LeaseGrant, Plan, Policy, Rules
 
 from drumroll.clock import Clock
 from drumroll_scheduler.journal import Journal
 from drumroll_scheduler.lines import LinesFile, MetricsFile
 from drumroll_scheduler.rules import steps_total
-from drumroll_scheduler.status import Presence, View, metrics_row
+from drumroll_scheduler.status import Presence, View, evaluation_gauges, evaluation_row, metrics_row
 from drumroll_scheduler.story import Story
 from drumroll_scheduler.timeline import record_row
 
@@ -37,9 +38,11 @@ class LeaseAnswer:
 class Waiter:
     """A replica's call that waits for work."""
 
+    instance: str
     request_id: str
-    update_first: bool
-    woken: asyncio.Event
+    free_slots: int
+    update_first: bool = False
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Core:
@@ -54,16 +57,20 @@ class Core:
         journal: Journal,
         make_plan: Callable[[int], Plan],
         clock: Clock,
+        evaluation: EvalRounds,
         metrics: MetricsFile,
         timeline: LinesFile,
+        evaluations: LinesFile,
     ) -> None:
         self.rules = rules
         self.policy = policy
+        self.evaluation = evaluation
         self.story = story
         self.journal = journal
         self.clock = clock
         self.metrics = metrics
         self.timeline = timeline
+        self.evaluations = evaluations
         self.presence: dict[str, Presence] = {}
         self.trainer_heard_at: float | None = None
         self.counters: dict[str, float] = {}
@@ -105,13 +112,24 @@ class Core:
         """Let time pass, plan what is to be planned, lease what may be leased."""
         now = self.clock.monotonic()
         while records := self.policy.tick(now):
+            if any(isinstance(record, r.JobEnded) for record in records):
+                if self._end_waits(records, now):
+                    break
+                self.take(self.evaluation.stop(self.policy.state))
             self.take(records)
+        if self.policy.outcome is None:
+            self.take(self.evaluation.tick(now, wall=self.clock.wall(), state=self.policy.state))
         while (epoch := self.policy.needs_plan()) is not None:
             self.take(self.policy.add_plan(self._make_plan(epoch)))
         if self.policy.outcome is not None:
             self._wake_all()
         elif self._waiting:
             self._assign(now)
+
+    def _end_waits(self, records: Sequence[r.Record], now: float) -> bool:
+        """Whether a complete job goes on until its last version is evaluated."""
+        complete = any(isinstance(record, r.JobEnded) and record.outcome is r.JobOutcome.COMPLETE for record in records)
+        return complete and self.evaluation.end_waits(now, self.policy.state)
 
     def _show(self, record: r.Record, now: float) -> None:
         done = self.story.apply(record, now)
@@ -123,6 +141,8 @@ class Core:
             self.metrics.add_step(metrics_row(done, self.gauges()))
         elif isinstance(record, r.Rewound):
             self.metrics.cut(from_step=record.step)
+        elif isinstance(record, r.Evaluated):
+            self.evaluations.add(evaluation_row(record, now))
         elif isinstance(record, r.Covered):
             self.sweep_now.set()
         elif isinstance(record, r.JobEnded):
@@ -134,14 +154,14 @@ class Core:
         self, replica: str, instance: str, *, free_slots: int, request_id: str, wait_s: float
     ) -> LeaseAnswer:
         """Wait for work, at most `wait_s`."""
-        if self.policy.outcome is None and not self.policy.granted(request_id):
+        if self.policy.outcome is None and not self._granted(request_id):
             now = self.clock.monotonic()
             if not self.policy.ask(now, replica, instance, free_slots, request_id):
                 return LeaseAnswer(register_again=True)
-            update_first = await self._wait_for_work(replica, request_id, wait_s)
+            update_first = await self._wait_for_work(replica, Waiter(instance, request_id, free_slots), wait_s)
         else:
             update_first = False
-        grants = self.policy.granted(request_id)
+        grants = self._granted(request_id)
         if self.policy.outcome is not None:
             await self.durable()
             return LeaseAnswer(finished=True)
@@ -149,9 +169,11 @@ class Core:
             await self.durable()
         return LeaseAnswer(grants, update_first=update_first and not grants)
 
-    async def _wait_for_work(self, replica: str, request_id: str, wait_s: float) -> bool:
+    def _granted(self, request_id: str) -> tuple[LeaseGrant, ...]:
+        return (*self.evaluation.granted(request_id), *self.policy.granted(request_id))
+
+    async def _wait_for_work(self, replica: str, waiter: Waiter, wait_s: float) -> bool:
         """True: the replica gets nothing before it has newer weights."""
-        waiter = Waiter(request_id, False, asyncio.Event())
         older = self._waiting.get(replica)
         self._waiting[replica] = waiter
         if older is not None:
@@ -169,6 +191,7 @@ class Core:
         return waiter.update_first
 
     def _assign(self, now: float) -> None:
+        self._assign_evaluation(now)
         assignment = self.policy.assign(now)
         self.take(assignment.records)
         for name, waiter in self._waiting.items():
@@ -177,8 +200,26 @@ class Core:
             if name in assignment.grants or (waiter.update_first and self._can_update(name)):
                 waiter.woken.set()
 
+    def _assign_evaluation(self, now: float) -> None:
+        """Before training: it takes no more than its share, and training would take all."""
+        for name, waiter in self._waiting.items():
+            if waiter.woken.is_set():
+                continue
+            state = self.policy.state
+            grants = self.evaluation.grant(now, name, waiter.free_slots, waiter.request_id, state=state)
+            if grants:
+                waiter.free_slots -= len(grants)
+                waiter.woken.set()
+                self.policy.withdraw(name)
+                # What is left of its slots may get training samples with the same reply.
+                self.policy.ask(now, name, waiter.instance, waiter.free_slots, waiter.request_id)
+
+    def weights_for(self, name: str) -> r.Announced | None:
+        """The weights that a replica is to have: the newest, or those that it is to evaluate."""
+        return self.evaluation.weights_for(name, self.policy.state) or self.story.newest
+
     def _can_update(self, name: str) -> bool:
-        replica, newest = self.story.replicas.get(name), self.story.newest
+        replica, newest = self.story.replicas.get(name), self.weights_for(name)
         if replica is None or newest is None:
             return False
         return replica.attested is None or replica.attested < newest.version
@@ -190,8 +231,13 @@ class Core:
     # -- views ---------------------------------------------------------------------------------------------------
 
     def gauges(self) -> dict[str, float]:
-        """The policy's gauges and the shell's counters."""
-        return {**self.policy.gauges(), **self.counters}
+        """The policy's gauges, those of evaluation, and the shell's counters."""
+        return {**self.policy.gauges(), **self.evaluation.gauges(), **evaluation_gauges(self.story), **self.counters}
+
+    def flush(self) -> None:
+        """Write the rows gathered so far."""
+        for file in (self.metrics, self.timeline, self.evaluations):
+            file.flush()
 
     def view(self) -> View:
         """What a status is made of, now."""

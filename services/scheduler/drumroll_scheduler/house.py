@@ -35,8 +35,7 @@ async def _clean(core: Core, archive: Archive, sweeper: Sweeper) -> None:
     core.journal.check()
     await sweeper.sweep()
     core.timeline.add(queue_row(core.gauges(), core.clock.wall()))
-    core.metrics.flush()
-    core.timeline.flush()
+    core.flush()
     if archive.due:
         try:
             await archive.close_segment()

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from drumroll_planner import records as r
 from drumroll_planner.codec import from_proto
+from drumroll_planner.evaluation import EvalRounds
 from drumroll_planner.planners import build_planner
 from drumroll_planner.policy import Policy, Rules
 from drumroll_proto.v1 import journal_pb2
 
 from drumroll.api.spec import RLJobSpec
 from drumroll.clock import Clock
-from drumroll.data import PreparedDataset
+from drumroll.data import DatasetInfo, PreparedDataset
 from drumroll.errors import DataError, JobError, StoreLost
 from drumroll.job import ResolvedJob
 from drumroll.ledger import Ledger
@@ -32,7 +33,7 @@ from drumroll_scheduler.journal import Journal
 from drumroll_scheduler.lines import LinesFile, MetricsFile
 from drumroll_scheduler.planning import PassPlanner
 from drumroll_scheduler.recovery import archived_story
-from drumroll_scheduler.rules import rules_digest, rules_of
+from drumroll_scheduler.rules import eval_rules_of, rules_digest, rules_of
 from drumroll_scheduler.snapshot import LedgerSnapshot, compress, decode
 from drumroll_scheduler.status import metrics_row, missing_rows
 from drumroll_scheduler.story import Story
@@ -198,8 +199,12 @@ async def open_job(job: ResolvedJob, redis: Redis, *, clock: Clock, accept: Acce
         journal=journal,
         make_plan=lambda epoch: planner.plan(epoch, past.story.plans.get(epoch)),
         clock=clock,
+        evaluation=EvalRounds(
+            eval_rules_of(job, _num_eval_prompts(job)), incarnation=ledger.incarnation, last=past.story.evaluated
+        ),
         metrics=_metrics_of(job),
-        timeline=LinesFile(_timeline_path(job)),
+        timeline=LinesFile(_beside_metrics(job, "timeline.jsonl")),
+        evaluations=_evaluations_of(job),
     )
     core.policy.restored(clock.monotonic())
     for step in missing_rows(core.story, core.metrics.last_step):
@@ -232,5 +237,16 @@ def _metrics_of(job: ResolvedJob) -> MetricsFile:
     return metrics
 
 
-def _timeline_path(job: ResolvedJob) -> Path | None:
-    return Path(job.metrics_path).with_name("timeline.jsonl") if job.metrics_path else None
+def _evaluations_of(job: ResolvedJob) -> LinesFile:
+    evaluations = LinesFile(_beside_metrics(job, "eval.jsonl"))
+    evaluations.mend()
+    return evaluations
+
+
+def _beside_metrics(job: ResolvedJob, name: str) -> Path | None:
+    return Path(job.metrics_path).with_name(name) if job.metrics_path else None
+
+
+def _num_eval_prompts(job: ResolvedJob) -> int:
+    info = DatasetInfo.load(Path(job.layout.data_dir)).eval
+    return 0 if info is None else info.num_prompts

@@ -1,5 +1,13 @@
-"""What replicas call. Each method takes the request and makes the reply, without its header."""
+"""What replicas call. Each method takes the request and makes the reply, without its header.
 
+Leases of evaluations are known by their ids and go to the evaluation's rounds, all others to the policy.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from drumroll_planner.evaluation import is_evaluation
+from drumroll_planner.policy import HandedBack, SampleReport, Verdict
 from drumroll_proto.v1 import scheduler_pb2 as pb
 
 from drumroll.errors import Fenced, ProtocolError
@@ -10,6 +18,8 @@ from drumroll_scheduler.status import Presence
 from drumroll_scheduler.timeline import sample_row, weights_row
 
 MAX_WAIT_S = 60.0
+
+SampleT = TypeVar("SampleT", SampleReport, HandedBack)
 
 
 class RolloutCalls:
@@ -34,7 +44,7 @@ class RolloutCalls:
             protocol=protocol,
             heartbeat_s=self._heartbeat_s,
             lease_term_s=core.rules.lease_term_s,
-            newest=translate.weights(core.story.newest),
+            newest=translate.weights(core.weights_for(name)),
         )
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
@@ -49,17 +59,19 @@ class RolloutCalls:
             # It was stopped while a successor of its name registered; to take it back would start a fight.
             raise Fenced(f"replica {name} instance {instance} was replaced by instance {known.instance}")
         before = known.attested if known is not None else None
+        evaluated = {lease_id: held.pop(lease_id) for lease_id in list(held) if is_evaluation(lease_id)}
         answer = core.policy.heartbeat(now, name, instance, held, attested, request.draining)
         core.take(answer.records)
+        missing, abort = core.evaluation.heartbeat(now, name, instance, evaluated)
         if answer.known:
             core.presence[name] = Presence(now, request.draining, dict(request.gauges))
             if attested is not None and attested != before:
                 core.timeline.add(weights_row(name, attested, request.gauges, core.clock.wall()))
         await core.durable()
         return pb.HeartbeatReply(
-            missing=[translate.lease_grant(grant) for grant in answer.missing],
-            abort=answer.abort,
-            newest=translate.weights(core.story.newest),
+            missing=[translate.lease_grant(grant) for grant in (*answer.missing, *missing)],
+            abort=[*answer.abort, *abort],
+            newest=translate.weights(core.weights_for(name)),
             drain=is_surplus(name, core.story.live.get("replicas")),
             register_again=not answer.known,
         )
@@ -86,21 +98,39 @@ class RolloutCalls:
         core = self._core
         name, instance = translate.replica(request.replica)
         samples = [translate.sample_report(sample) for sample in request.samples]
-        answer = core.policy.report(core.clock.monotonic(), name, instance, samples)
+        trained, evaluated = _split(samples)
+        answer = core.policy.report(core.clock.monotonic(), name, instance, trained)
         core.take(answer.records)
-        for sample, verdict in zip(request.samples, answer.verdicts, strict=True):
+        verdicts = _in_order(samples, answer.verdicts, core.evaluation.report(name, instance, evaluated))
+        for sample, verdict in zip(request.samples, verdicts, strict=True):
             core.count("reports_accepted" if verdict.accepted else "reports_refused")
             if verdict.accepted:
                 core.timeline.add(sample_row(name, sample))
         await core.durable()
-        return pb.ReportReply(verdicts=translate.verdicts(answer.verdicts))
+        return pb.ReportReply(verdicts=translate.verdicts(verdicts))
 
     async def hand_back(self, request: pb.HandBackRequest) -> pb.HandBackReply:
         """Take leases back."""
         core = self._core
         name, instance = translate.replica(request.replica)
         samples = [translate.handed_back(sample) for sample in request.samples]
-        answer = core.policy.hand_back(core.clock.monotonic(), name, instance, samples, request.leaving)
+        trained, evaluated = _split(samples)
+        given_back = core.evaluation.hand_back(name, instance, evaluated)
+        answer = core.policy.hand_back(core.clock.monotonic(), name, instance, trained, request.leaving)
         core.take(answer.records)
         await core.durable()
-        return pb.HandBackReply(verdicts=translate.verdicts(answer.verdicts))
+        return pb.HandBackReply(verdicts=translate.verdicts(_in_order(samples, answer.verdicts, given_back)))
+
+
+def _split(samples: Sequence[SampleT]) -> tuple[list[SampleT], list[SampleT]]:
+    """Those of training leases, those of evaluation leases."""
+    trained = [sample for sample in samples if not is_evaluation(sample.lease_id)]
+    return trained, [sample for sample in samples if is_evaluation(sample.lease_id)]
+
+
+def _in_order(
+    samples: Sequence[SampleReport | HandedBack], trained: Sequence[Verdict], evaluated: Sequence[Verdict]
+) -> list[Verdict]:
+    """One verdict per sample, in the order of the samples."""
+    of_training, of_evaluation = iter(trained), iter(evaluated)
+    return [next(of_evaluation if is_evaluation(sample.lease_id) else of_training) for sample in samples]

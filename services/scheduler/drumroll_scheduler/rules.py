@@ -3,6 +3,7 @@
 import hashlib
 import json
 
+from drumroll_planner.evaluation import NOTHING, EvalRules
 from drumroll_planner.policy import Rules
 
 from drumroll.api.quantity import quantity_bytes
@@ -32,6 +33,20 @@ def rules_of(job: ResolvedJob, num_prompts: int) -> Rules:
         max_stream_bytes=quantity_bytes(spec.stream.embedded.max_bytes),
         keep_versions=spec.weights.keep,
         keep_checkpoints=spec.trainer.checkpoint.keep,
+    )
+
+
+def eval_rules_of(job: ResolvedJob, num_prompts: int) -> EvalRules:
+    """How a job with `num_prompts` held-out prompts is evaluated; 0: not at all."""
+    source = job.spec.data.eval
+    if source is None or not num_prompts:
+        return NOTHING
+    return EvalRules(
+        num_prompts=num_prompts,
+        samples_per_prompt=source.samples_per_prompt,
+        every_steps=source.every_steps,
+        max_attempts=job.spec.scheduler.max_attempts,
+        lease_term_s=job.spec.scheduler.lease_seconds,
     )
 
 

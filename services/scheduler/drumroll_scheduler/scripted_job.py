@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,29 @@ UID = "job-1"
 ROLES = ("scheduler", "rollout", "trainer", "viewer")
 
 
-def write_data(data_dir: Path, num_prompts: int, *, prefix: str = "prompt") -> DatasetInfo:
-    """A prepared data set of `num_prompts` short prompts."""
-    rows = [
+def write_data(data_dir: Path, num_prompts: int, *, prefix: str = "prompt", num_eval_prompts: int = 0) -> DatasetInfo:
+    """A prepared data set of `num_prompts` short prompts, and one to evaluate on where `num_eval_prompts` is not 0."""
+    rows, held_out = _rows(num_prompts, prefix), _rows(num_eval_prompts, f"held-out {prefix}")
+    info = _info(rows)
+    write_rows(rows, data_dir / "train.arrow")
+    if held_out:
+        write_rows(held_out, data_dir / "eval.arrow")
+        info = replace(info, eval=_info(held_out))
+    write_info(info, data_dir)
+    return info
+
+
+def _rows(num_prompts: int, prefix: str) -> list[PreparedRow]:
+    return [
         PreparedRow(row + 1, [row % 50, 7], f"{prefix} {row}", _reward_inputs(f"{prefix} {row}"))
         for row in range(num_prompts)
     ]
-    info = DatasetInfo(
+
+
+def _info(rows: list[PreparedRow]) -> DatasetInfo:
+    return DatasetInfo(
         digest=content_digest(rows),
-        num_prompts=num_prompts,
+        num_prompts=len(rows),
         min_prompt_tokens=2,
         mean_prompt_tokens=2.0,
         max_prompt_tokens=2,
@@ -34,9 +49,6 @@ def write_data(data_dir: Path, num_prompts: int, *, prefix: str = "prompt") -> D
         all_columns=(),
         skipped_rows=0,
     )
-    write_rows(rows, data_dir / "train.arrow")
-    write_info(info, data_dir)
-    return info
 
 
 def _reward_inputs(prompt: str) -> dict[str, Any]:
@@ -50,6 +62,7 @@ def scripted_job(
     store_passwords: Mapping[str, Path],
     port: int,
     num_prompts: int = 16,
+    num_eval_prompts: int = 0,
     spec: Mapping[str, Any] | None = None,
 ) -> ResolvedJob:
     """A job with its data written; `spec` overrides parts of a small one (4 steps of 2 groups of 2)."""
@@ -64,7 +77,7 @@ def scripted_job(
     }
     for name, part in (spec or {}).items():
         values[name] = {**values[name], **part} if isinstance(values.get(name), dict) else part
-    write_data(directory / "data", num_prompts)
+    write_data(directory / "data", num_prompts, num_eval_prompts=num_eval_prompts)
     return ResolvedJob(
         uid=UID,
         name="scripted",

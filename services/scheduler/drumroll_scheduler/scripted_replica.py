@@ -73,6 +73,8 @@ class ScriptedReplica:
         self._script = script
         self._wait_ms = wait_ms
         self._heartbeat_s = 1.0
+        self._evaluating: set[str] = set()
+        """Leases for which the attested version stays."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
         self._failed: BaseException | None = None
@@ -120,7 +122,7 @@ class ScriptedReplica:
                 self._tasks.pop(lease_id).cancel()
         for grant in reply.missing:
             self._take(grant)
-        if reply.newest.present and reply.newest.version != self.attested:
+        if reply.newest.present and reply.newest.version != self.attested and not self._evaluating:
             self.attested = reply.newest.version
             await self.beat()
 
@@ -153,6 +155,8 @@ class ScriptedReplica:
         if grant.lease_id in self.held:
             return
         self.held[grant.lease_id] = 0
+        if grant.constraint.exactly:
+            self._evaluating.add(grant.lease_id)
         task = asyncio.create_task(self._answer(grant))
         self._tasks[grant.lease_id] = task
         task.add_done_callback(lambda done: self._ended(grant.lease_id, done))
@@ -160,6 +164,7 @@ class ScriptedReplica:
     def _ended(self, lease_id: str, task: asyncio.Task[None]) -> None:
         self._tasks.pop(lease_id, None)
         self.held.pop(lease_id, None)
+        self._evaluating.discard(lease_id)
         self._freed.set()
         if not task.cancelled() and task.exception() is not None:
             self._failed = task.exception()

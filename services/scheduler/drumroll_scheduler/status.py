@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from drumroll_planner import records as r
@@ -11,6 +11,7 @@ from drumroll_proto.v1 import journal_pb2, scheduler_pb2
 from drumroll_scheduler.story import Story, TrainedStep
 from drumroll_scheduler.translate import weights
 
+_FIGURES = ("reward_mean", "reward_std", "response_length_mean")
 TICKET_STATES = ("planned", "leased", "streamed", "decided", "trained")
 
 
@@ -56,6 +57,14 @@ def reason_of(story: Story) -> str:
     return ""
 
 
+def _last_wait(view: View) -> str:
+    """What a job waits for whose steps are all done."""
+    gauges, story = view.gauges, view.story
+    evaluates = gauges.get("eval_samples_waiting", 0.0) + gauges.get("eval_leases_live", 0.0) > 0.0
+    done = story.ended is None and story.steps_done >= view.steps_total
+    return "evaluates the last weights" if evaluates and done else ""
+
+
 def ticket_counts(gauges: Mapping[str, float]) -> dict[str, int]:
     """Tickets by state and by end."""
     states = {name: int(gauges.get(f"tickets_{name}", 0)) for name in TICKET_STATES}
@@ -90,7 +99,7 @@ def status_reply(view: View) -> scheduler_pb2.StatusReply:
     silent_s = view.now - view.trainer_heard_at if view.trainer_heard_at is not None else 0.0
     return scheduler_pb2.StatusReply(
         phase=phase_of(story),
-        reason=reason_of(story),
+        reason=reason_of(story) or _last_wait(view),
         steps_done=story.steps_done,
         steps_total=view.steps_total,
         steps_decided=story.steps_decided,
@@ -126,6 +135,18 @@ def metrics_row(step: TrainedStep, gauges: Mapping[str, float]) -> dict[str, Any
         **lag_columns(step),
         **{f"queue_{name}": _finite(value) for name, value in sorted(gauges.items())},
     }
+
+
+def evaluation_row(record: r.Evaluated, now: float) -> dict[str, Any]:
+    """A row of eval.jsonl: the end of an evaluation round; figures are null where no answer was scored."""
+    row: dict[str, Any] = {"time": now, **asdict(record)}
+    return row if record.num_samples else row | dict.fromkeys(_FIGURES)
+
+
+def evaluation_gauges(story: Story) -> dict[str, float]:
+    """The newest evaluation that scored anything: mean reward, and the steps behind its version."""
+    newest = story.evaluated_well
+    return {} if newest is None else {"eval_step": float(newest.step), "eval_reward_mean": newest.reward_mean}
 
 
 def missing_rows(story: Story, last_step: int) -> list[TrainedStep]:

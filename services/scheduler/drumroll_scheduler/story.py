@@ -78,6 +78,10 @@ class Story:
         self.replicas: dict[str, Replica] = {}
         self.recent: deque[TrainedStep] = deque(maxlen=RECENT)
         self.notes: deque[r.Noted] = deque(maxlen=RECENT)
+        self.evaluated: r.Evaluated | None = None
+        """The newest evaluation's end."""
+        self.evaluated_well: r.Evaluated | None = None
+        """The newest one that scored anything."""
         self._lags: dict[int, Lag | None] = {}
 
     def apply(self, record: r.Record, time: float) -> TrainedStep | None:
@@ -100,6 +104,9 @@ class Story:
                 )
             case r.Noted():
                 self.notes.append(record)
+            case r.Evaluated():
+                self.evaluated = record
+                self.evaluated_well = record if record.num_samples else self.evaluated_well
             case _:
                 self._membership(record)
         return None
@@ -184,6 +191,8 @@ class Story:
             },
             "recent": [asdict(step) for step in self.recent],
             "notes": [asdict(note) for note in self.notes],
+            "evaluated": asdict(self.evaluated) if self.evaluated else None,
+            "evaluated_well": asdict(self.evaluated_well) if self.evaluated_well else None,
             "lags": {str(step): asdict(lag) if lag else None for step, lag in self._lags.items()},
         }
 
@@ -208,6 +217,12 @@ class Story:
         story.recent.extend(
             TrainedStep(**{**step, "lag": Lag(**step["lag"]) if step["lag"] else None}) for step in data["recent"]
         )
+        story.evaluated = _evaluated(data.get("evaluated"))
+        story.evaluated_well = _evaluated(data.get("evaluated_well"))
         story.notes.extend(r.Noted(**note) for note in data["notes"])
         story._lags = {int(step): Lag(**lag) if lag else None for step, lag in data["lags"].items()}
         return story
+
+
+def _evaluated(data: Mapping[str, Any] | None) -> r.Evaluated | None:
+    return r.Evaluated(**data) if data else None

@@ -1,4 +1,5 @@
-"""Deletes stream entries that nothing needs: those of ended tickets, and whatever lies behind the oldest needed one.
+"""Deletes stream entries that nothing needs: those of ended tickets and of evaluations, and what lies behind the oldest
+needed one.
 
 Coverage is journaled and synced before a sample is deleted. The policy's oldest needed id is older than every entry
 whose report may still come, so what lies before it and was not deleted by name is an orphan: a repeated write, or one
@@ -26,12 +27,14 @@ class Sweeper:
     async def sweep(self) -> None:
         """Delete what may go. The store's absence is waited out by the next sweep."""
         core = self._core
-        entry_ids, oldest_needed = core.policy.releasable_entries()
+        released, oldest_needed = core.policy.releasable_entries()
+        entry_ids = (*released, *core.evaluation.releasable_entries(core.policy.state))
         await core.durable()
         try:
             if entry_ids:
                 core.count("swept_entries", await self._stream.delete(entry_ids))
                 core.policy.entries_deleted(entry_ids)
+                core.evaluation.entries_deleted(entry_ids)
             if oldest_needed is not None:
                 await self._trim(oldest_needed)
             usage = await self._stream.usage()

@@ -1,6 +1,6 @@
 """Rows of timeline.jsonl: what each replica and the trainer did when. All times are Unix seconds.
 
-    sample    replica, start, end, tokens, version (oldest), newest_version, ticket, index
+    sample    replica, start, end, tokens, version (oldest), newest_version, ticket, index, evaluation
     weights   replica, version, start, end
     step      step, version (made), start, end
     publish   version, step, time
@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from drumroll_planner import records as r
+from drumroll_planner.evaluation import is_evaluation
 from drumroll_proto.v1 import scheduler_pb2
 
 LOAD_STARTED = "weights_load_started_at"
@@ -34,6 +35,7 @@ def sample_row(replica: str, report: scheduler_pb2.SampleReport) -> dict[str, An
         "newest_version": report.newest_version,
         "ticket": [report.sample.ticket.epoch, report.sample.ticket.ordinal],
         "index": report.sample.index,
+        "evaluation": is_evaluation(report.lease_id),
     }
 
 

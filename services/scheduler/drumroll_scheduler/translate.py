@@ -103,10 +103,14 @@ def lease_grant(grant: p.LeaseGrant) -> scheduler_pb2.LeaseGrant:
     if grant.partial is not None:
         part = grant.partial
         slot.partial.CopyFrom(common_pb2.EntryRef(entry_id=part.entry_id, sha256=part.sha256, num_bytes=part.num_bytes))
+    constraint = None
+    if grant.held_until is not None:
+        constraint = scheduler_pb2.VersionConstraint(exactly=True, version=grant.version, until=grant.held_until)
     return scheduler_pb2.LeaseGrant(
         lease_id=grant.lease_id,
         kind=_LEASE_KINDS[grant.kind],
-        task="train",
+        task=grant.kind.value,
+        constraint=constraint,
         ticket=common_pb2.TicketId(epoch=grant.ticket.epoch, ordinal=grant.ticket.ordinal),
         row=grant.row,
         samples=[slot],

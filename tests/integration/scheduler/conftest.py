@@ -224,7 +224,9 @@ async def make_world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
     """`await make_world(spec={...}, num_prompts=16)`: a job with a running store and no scheduler yet."""
     async with AsyncExitStack() as stack:
 
-        async def make(spec: Mapping[str, Any] | None = None, num_prompts: int = 16, **store: Any) -> World:
+        async def make(
+            spec: Mapping[str, Any] | None = None, num_prompts: int = 16, num_eval_prompts: int = 0, **store: Any
+        ) -> World:
             embedded = EmbeddedStore(tmp_path, UID, **store)
             await stack.enter_async_context(embedded)
             job = scripted_job(
@@ -233,6 +235,7 @@ async def make_world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
                 store_passwords=embedded.password_files,
                 port=free_port(),
                 num_prompts=num_prompts,
+                num_eval_prompts=num_eval_prompts,
                 spec=spec,
             )
             world = World(embedded, tmp_path, job, stack)
