@@ -5,6 +5,7 @@ whole requests from a run: the simulator says which steps lie between two of the
 the times linear in the costs; a few rounds settle both.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -127,7 +128,7 @@ def fit_trace(
     used: npt.NDArray[np.bool_],
     start: CostModel,
     rounds: int = 10,
-    knots: Sequence[int] = (*KNOTS, 96, 128),
+    knots: Sequence[int] = KNOTS,
 ) -> tuple[CostModel, FitError]:
     """Costs from the token times of the requests that `used` names; the others only say what ran beside them.
 
@@ -156,7 +157,7 @@ def fit_trace(
 def replay_trace(
     requests: Sequence[TracedRequest], settings: EngineSettings, costs: CostModel, *, keep_log: bool = False
 ) -> tuple[list[LogEntry], list[tuple[float, float]]]:
-    """The engine's log, and (first token, last token) of each request, when the same requests arrive at the same times."""
+    """The engine's log, and (first token, last token) of each request, of the same arrivals under these costs."""
     start = min(request.arrival_s for request in requests)
     engine = Engine(
         costs,
@@ -207,7 +208,7 @@ def base_features(batches: Floats, knots: Sequence[int]) -> Floats:
     With non-negative weights a larger batch never takes less time.
     """
     columns = [np.ones(len(batches))]
-    for below, above in zip(knots, knots[1:], strict=False):
+    for below, above in itertools.pairwise(knots):
         columns.append(np.clip((batches - below) / (above - below), 0.0, 1.0))
     columns.append(np.maximum(batches - knots[-1], 0.0))
     return np.column_stack(columns)
@@ -229,10 +230,9 @@ def _weights_of(model: CostModel, knots: Sequence[int]) -> Floats:
 
 
 def _knots_of(batches: Floats) -> tuple[int, ...]:
-    """Knots that the measurements can hold: measured sizes among KNOTS, or else the smallest one measured."""
-    measured = {int(batch) for batch in batches}
-    kept = tuple(knot for knot in KNOTS if knot in measured)
-    return kept or (min(measured),)
+    """Measured sizes among KNOTS; the largest one measured gives the slope behind the last knot."""
+    kept = tuple(knot for knot in KNOTS if knot in batches and knot < batches.max())
+    return kept or (int(batches.min()),)
 
 
 def nonnegative_least_squares(features: Floats, target: Floats) -> Floats:

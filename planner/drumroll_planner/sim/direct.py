@@ -119,6 +119,9 @@ class DirectDispatcher:
         pass
 
     def next_step(self, now: float, step: int) -> Chosen | None:
+        if self._rules.lag_policy == "drop":
+            # Who was leased meanwhile may be too old for the step that waits.
+            self._decide()
         if step >= len(self._decided):
             return None
         self.fleet.recorder.queue(now, len(self._ready))
@@ -223,6 +226,8 @@ class DirectDispatcher:
     # -- leases --------------------------------------------------------------------------------------------------
 
     def dispatch(self, now: float) -> None:
+        if self._rules.lag_policy == "drop":
+            self._decide()
         scores = self._scores
         closed: set[int] = set()
         """Versions for whose replicas there is nothing."""

@@ -38,6 +38,7 @@ class Request:
         "prompt",
         "running",
         "started_at",
+        "ticket",
         "token_at",
     )
 
@@ -49,6 +50,8 @@ class Request:
         self.done = done
         """Tokens of the answer that exist; while it decodes, those at its first token here."""
         self.group = group
+        self.ticket = -1
+        """Dispatch-order index, where a fleet sent it."""
         self.finish = -1
         """Step count at which it ends; -1 while it does not decode."""
         self.left = 0
@@ -186,6 +189,9 @@ class Engine:
             self._stop(request)
         elif request in self._waiting:
             self._waiting.remove(request)
+        else:
+            # It ended in the step that is under way, or nobody was told yet.
+            self.finished = deque(entry for entry in self.finished if entry[1] is not request)
         return done
 
     def next_time(self) -> float:
@@ -255,7 +261,7 @@ class Engine:
         if half * seconds > 1e-12 * linear * linear:
             steps = ceil((sqrt(linear * linear + 4.0 * half * seconds) - linear) / (2.0 * half))
         else:
-            steps = ceil(seconds / first) if first else self._heap[0][0] - self._steps
+            steps = ceil(seconds / first)
         steps = max(1, steps)
         while steps > 1 and self._seconds(steps - 1) >= seconds:
             steps -= 1

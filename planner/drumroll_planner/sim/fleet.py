@@ -112,6 +112,7 @@ class Fleet:
         """Give a replica one sample; `ticket` is the dispatch-order index, `done` tokens exist already."""
         place = ticket % len(self.lengths)
         request = Request(key, self.prompts[place], self.lengths[place][index], done=done, group=group)
+        request.ticket = ticket
         self.replicas[replica].engine.add(self.now, request)
         self._touched.add(replica)
         return request
@@ -145,7 +146,14 @@ class Fleet:
             if not self._events:
                 raise JobFailed(f"nothing moves any more after {self.now:.1f} s, in step {self._step}")
             self._moment()
+            if not any(replica.alive for replica in self.replicas) and not self._awaited:
+                raise JobFailed(f"no replica is left after {self.now:.1f} s, in step {self._step}")
         return self.recorder.result(self.now, self.replicas)
+
+    @property
+    def _awaited(self) -> bool:
+        """A replica is still to come, or to come back."""
+        return any(kind in (_BACK, _JOIN) for _, kind, _, _ in self._events)
 
     def _at(self, time: float, kind: int, subject: int = 0, stamp: int = 0) -> None:
         heapq.heappush(self._events, (time, kind, subject, stamp))
@@ -172,9 +180,9 @@ class Fleet:
         self._touched.add(subject)
         engine = self.replicas[subject].engine
         engine.advance(now)
-        finished = engine.finished
-        while finished and finished[0][0] <= now:
-            time, request = finished.popleft()
+        # What an answer leads to may take others of them back.
+        while engine.finished and engine.finished[0][0] <= now:
+            time, request = engine.finished.popleft()
             self.recorder.sample(subject, request.started_at, time, request)
             self._dispatcher.done(now, subject, request)
 

@@ -175,9 +175,14 @@ class PolicyDispatcher:
         for known in self._known:
             if known.stale and known.alive:
                 self._ask(now, known)
+        self._assign(now)
+        while self.policy.needs_plan() is not None:
+            # The assignment has used up what was planned.
+            self._settle(now)
+            self._assign(now)
+
+    def _assign(self, now: float) -> None:
         assignment = self.policy.assign(now)
-        if not assignment.records:
-            return
         self._commit(assignment.records)
         for name, grants in assignment.grants.items():
             number = self._by_name[name]

@@ -57,9 +57,7 @@ class Recorder:
         self.num_samples += 1
         self._occupied_s[replica] += end - start
         if self._record:
-            key = request.key
-            ticket = key[0] if isinstance(key, tuple) and isinstance(key[0], int) else -1
-            self._spans.append((replica, start, end, ticket))
+            self._spans.append((replica, start, end, request.ticket))
 
     def load(self, replica: int, start: float, end: float) -> None:
         """A weight load."""
