@@ -1,0 +1,1 @@
+"""What `drumroll simulate` and `drumroll profile` are made of."""
