@@ -32,7 +32,7 @@ def draw(metrics: Path, timeline: Path, out: Path, *, title: str, max_lag: int) 
         4, 1, sharex=True, figsize=(10, 1.2 + sum(heights)), height_ratios=heights, constrained_layout=True
     )
     figure.suptitle(title, color=INK)
-    _reward(axes[0], steps, origin)
+    _reward(axes[0], steps, read_rows(metrics.with_name("eval.jsonl")), origin)
     _lag(axes[1], steps, origin, max_lag)
     _queue(axes[2], events, steps, origin)
     _lanes(axes[3], events, lanes, origin)
@@ -56,11 +56,15 @@ def read_rows(path: Path) -> Rows:
     return rows
 
 
-def _reward(axis: Any, steps: Rows, origin: float) -> None:
+def _reward(axis: Any, steps: Rows, evaluations: Rows, origin: float) -> None:
     times = [row["time"] - origin for row in steps]
     rewards = [row.get("reward/mean") or 0.0 for row in steps]
     axis.plot(times, rewards, ".", color=FAINT, markersize=4, label="step")
     axis.plot(times, trailing_mean(rewards, RECENT), color=BLUE, label=f"mean of {RECENT} steps")
+    scored = [row for row in evaluations if row["reward_mean"] is not None]
+    if scored:
+        times, means = [row["time"] - origin for row in scored], [row["reward_mean"] for row in scored]
+        axis.plot(times, means, "o", color=GREEN, markersize=5, label="held-out prompts")
     axis.set_ylabel("reward")
     axis.legend(frameon=False, loc="lower right", fontsize=8)
 

@@ -6,7 +6,8 @@ RUN_DIR/
   data/            the prepared data set
   volume/<namespace>/<job>-<uid>/    weights, checkpoints, journal, samples, store
   logs/            one file per process; processes.json: pod name to pid, while it runs
-  metrics.jsonl    one row per trained step; timeline.jsonl: what happened when; run.svg: the picture
+  metrics.jsonl    one row per trained step; eval.jsonl: one per evaluation; timeline.jsonl: what happened when;
+                   run.svg: the picture
 """
 
 import contextlib

@@ -108,6 +108,9 @@ class View:
         rewards = [value for _, value in sorted(self.history.rewards.items())]
         table = Table.grid(padding=(0, 2))
         table.add_row("reward", f"{last.get('reward/mean', 0.0):.3f}", sparkline(rewards))
+        if "eval_step" in status.gauges:
+            mean, step = status.gauges["eval_reward_mean"], status.gauges["eval_step"]
+            table.add_row("eval", f"{mean:.3f}", f"mean reward on held-out prompts after {step:.0f} steps")
         lag = f"{last.get('lag_min', 0):.0f} / {last.get('lag_mean', 0):.2f} / {last.get('lag_max', 0):.0f}"
         table.add_row("lag", lag, "policy versions: min / mean / max of the last step")
         table.add_row("tokens/s", f"{self.history.tokens_per_s:,.0f}", f"weights: version {status.newest.version}")

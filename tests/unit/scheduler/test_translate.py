@@ -78,6 +78,13 @@ def test_a_lease_carries_its_partial() -> None:
     assert not message.constraint.exactly
 
 
+def test_an_evaluation_lease_holds_its_version_until_a_moment() -> None:
+    grant = p.LeaseGrant("eval-1-1", r.LeaseKind.EVAL, r.TicketId(3, 4), 4, 1, 0, 3, None, 0, held_until=1700.5)
+    message = translate.lease_grant(grant)
+    assert (message.kind, message.task, message.row) == (common_pb2.LEASE_KIND_EVAL, "eval", 4)
+    assert message.constraint == pb.VersionConstraint(exactly=True, version=3, until=1700.5)
+
+
 def test_a_rewind_is_sent_with_its_version_and_lineage() -> None:
     rewound = r.Rewound(step=2, version=9, lineage=1, reason="lost")
     reply = translate.step_answer(p.StepAnswer("rewind", rewind=rewound, reason="lost"))

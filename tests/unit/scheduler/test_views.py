@@ -79,6 +79,8 @@ EVENTS = [
     r.TrainerRegistered(2, 0),
     r.ReplayDiverged(3, "a", "b"),
     r.Noted("StreamLost", "gone"),
+    r.Evaluated(2, 2, 0, 5, 1, 0.5, 0.5, 9.0, True),
+    r.Evaluated(4, 4, 0, 0, 0, 0.0, 0.0, 0.0, False),
     r.Rewound(0, 5, 1, "lost"),
     r.JobEnded(r.JobOutcome.FAILED, "40 of 40 groups had equal rewards"),
 ]
@@ -100,6 +102,18 @@ def test_every_story_has_a_status(events: list[r.Record]) -> None:
     assert reply.phase in ("Starting", "Running", "Complete", "Failed")
     assert (reply.tickets["leased"], reply.tickets["failed"], reply.trainer_silent_s) == (2, 1, 1.0)
     assert all(replica.silent_s == 10.0 and replica.draining for replica in reply.replicas)
+
+
+def test_the_newest_evaluation_that_scored_anything_is_shown() -> None:
+    scored = r.Evaluated(2, 2, 0, 5, 1, 0.5, 0.5, 9.0, True)
+    cut = r.Evaluated(4, 4, 0, 0, 0, 0.0, 0.0, 0.0, False)
+    story = told(scored, cut)
+    assert story.evaluated == cut
+    assert status.evaluation_gauges(story) == {"eval_step": 2.0, "eval_reward_mean": 0.5}
+    assert status.evaluation_gauges(told(cut)) == {}
+    assert status.evaluation_row(scored, 7.0)["reward_mean"] == 0.5
+    row = status.evaluation_row(cut, 7.0)
+    assert (row["time"], row["step"], row["reward_mean"], row["complete"]) == (7.0, 4, None, False)
 
 
 def test_a_failed_jobs_status_says_why() -> None:
