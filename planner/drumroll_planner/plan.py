@@ -2,10 +2,13 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from drumroll_planner.lengths.outlook import Outlook
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,8 @@ class PassInputs:
     """Length of each prompt, by row."""
     history: "npt.NDArray[np.float32]"
     """Mean answer length of each row in the passes before, in tokens; NaN where there is none."""
+    outlook: "Outlook | None" = None
+    """What the length models expect of every row; None where there is nothing to expect."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Learned online from normal equations (27 x 27), forgetting slowly. 2 bytes a pro
 
 import numpy as np
 import numpy.typing as npt
+
 from drumroll_planner.lengths.answers import Prompts
 
 Floats = npt.NDArray[np.float64]
@@ -23,9 +24,9 @@ class Features:
     def __init__(self, prompts: Prompts) -> None:
         self._prompts = prompts
         self._rewards = np.full(len(prompts), np.nan, np.float16)
-        self._gram = np.zeros((NUM_FEATURES, NUM_FEATURES))
-        self._moments = np.zeros(NUM_FEATURES)
-        self._weights = np.zeros(NUM_FEATURES)
+        self._gram: Floats = np.zeros((NUM_FEATURES, NUM_FEATURES))
+        self._moments: Floats = np.zeros(NUM_FEATURES)
+        self._weights: Floats = np.zeros(NUM_FEATURES)
 
     @property
     def num_bytes(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from drumroll_planner.lengths.answers import Groups
 from drumroll_planner.lengths.normal import beyond
 
@@ -54,6 +55,8 @@ class Summary:
     """Mean log length of each group."""
     squares: Floats
     """Sum of squared differences from it."""
+    values: Floats
+    """Log lengths [groups, width]; NaN where there is no answer."""
 
 
 class History:
@@ -74,7 +77,7 @@ class History:
         return sum(column.nbytes for column in (self.seen, self._weight, self._mean, self._squares))
 
     def effect(self, rows: Rows, prior: Floats, between: float) -> tuple[Floats, Floats]:
-        """(mean, variance) of the effects of rows: history shrunk to `prior`, whose own error has variance `between`."""
+        """(mean, variance) of the effects of rows: history shrunk to `prior`, whose error has variance `between`."""
         weight = self._weight[rows].astype(np.float64)
         precision = weight / max(self.within.value, _LEAST)
         total = precision + 1.0 / max(between, _LEAST)
@@ -103,7 +106,7 @@ class History:
                 own, extra = np.where(cut, expected, log), np.where(cut, rest, 0.0)
                 known = own.sum(axis=1) / safe
         differences = np.where(there, own - known[:, None], 0.0) ** 2 + extra
-        return Summary(groups.rows, count, known, differences.sum(axis=1))
+        return Summary(groups.rows, count, known, differences.sum(axis=1), np.where(there, own, np.nan))
 
     def observe(self, summary: Summary, predicted: Floats) -> None:
         """Take a batch in; `predicted` is the log length that was expected of each group."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from drumroll_planner.lengths.answers import Groups, Prompts
 from drumroll_planner.lengths.features import Features
 from drumroll_planner.lengths.history import History, Running, Summary
-from drumroll_planner.lengths.outlook import _GRID, NORMAL_SHAPE, Outlook, Unit
+from drumroll_planner.lengths.outlook import GRID, NORMAL_SHAPE, Outlook, Unit
 from drumroll_planner.lengths.ranker import Ranker
 from drumroll_planner.lengths.scoring import QUANTILES, Board, Score, pinball
 
@@ -30,8 +30,8 @@ Choice = Literal["auto", "none", "history", "features", "ranker"]
 
 _PRIORS: tuple[ModelName, ...] = ("history", "features", "ranker")
 _BETWEEN_ANSWERS = 4000.0
-_RESIDUALS = 4096
-_ENOUGH = 256
+_RESIDUALS = 8192
+_ENOUGH = 1024
 """Residuals before their shape is believed."""
 _CHUNK = 65_536
 
@@ -90,7 +90,7 @@ class LengthModels:
 
     def observe(self, groups: Groups) -> None:
         """Judge every model on these answers, then learn from them. A batch is about a step's worth of groups."""
-        groups = groups.select((~np.isnan(groups.lengths)).any(axis=1))
+        groups = groups.select(np.asarray((~np.isnan(groups.lengths)).any(axis=1)))
         if not len(groups):
             return
         priors = {name: self._prior(name, groups.rows) for name in self._priors}
@@ -120,11 +120,9 @@ class LengthModels:
         self._num_censored += int((there & groups.censored).sum())
 
     def _note_residuals(self, summary: Summary, mean: Floats, total: Floats) -> None:
-        # A group's mean and its spread stand for its answers: mean, and one deviation to both sides of it.
-        own = np.sqrt(summary.squares / np.maximum(summary.count, 1.0))
-        points = np.stack([summary.mean - own, summary.mean, summary.mean + own], axis=1)
-        residuals = ((points - mean[:, None]) / np.maximum(total, 1e-3)[:, None]).reshape(-1)
-        self._residuals = np.concatenate([self._residuals, residuals])[-_RESIDUALS:]
+        residuals = (summary.values - mean[:, None]) / np.maximum(total, 1e-3)[:, None]
+        found = residuals[~np.isnan(residuals)]
+        self._residuals = np.concatenate([self._residuals, found])[-_RESIDUALS:]
 
     # -- predicting ----------------------------------------------------------------------------------------------
 
@@ -142,9 +140,7 @@ class LengthModels:
         names = {self._choice(self._again), self._choice(self._first)}
         needed = [name for name in self._priors if name in names]
         priors = {name: self._prior(name, rows) for name in needed}
-        again, first = (
-            self._guess(self._choice(board), rows, priors) for board in (self._again, self._first)
-        )
+        again, first = (self._guess(self._choice(board), rows, priors) for board in (self._again, self._first))
         seen = self._history.seen[rows]
         mean = np.where(seen, again.mean, first.mean)
         doubt = np.sqrt(np.where(seen, again.variance, first.variance))
@@ -155,7 +151,7 @@ class LengthModels:
         """Quantiles of the standardised residuals; the normal's until there are enough."""
         if len(self._residuals) < _ENOUGH:
             return NORMAL_SHAPE
-        found = np.quantile(self._residuals, _GRID)
+        found = np.quantile(self._residuals, GRID)
         # Medians and spread are the models' business, only the tails' form is learned here.
         middle, scale = float(np.median(found)), float(found.std())
         return ((found - middle) / max(scale, 1e-3)).astype(np.float32)
@@ -242,7 +238,7 @@ class LengthModels:
     def _score(self, board: Board, groups: Groups, guesses: dict[ModelName, _Guess] | dict[str, _Guess]) -> None:
         keep = (~np.isnan(groups.lengths)).any(axis=1)
         actual = np.log(groups.lengths[keep].astype(np.float64))
-        z = np.interp(QUANTILES, _GRID, self.shape())
+        z = np.interp(QUANTILES, GRID, self.shape())
         means, losses = {}, {}
         for name, guess in guesses.items():
             points = guess.mean[keep, None] + guess.total[keep, None] * z[None, :]

@@ -61,4 +61,4 @@ def inverse(p: Floats) -> Floats:
         middle = 0.5 * (low + high)
         below = 1.0 - survival(middle) < p
         low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return 0.5 * (low + high)
+    return np.asarray(0.5 * (low + high))

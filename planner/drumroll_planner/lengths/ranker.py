@@ -7,6 +7,7 @@ nothing is downloaded. A score becomes a log length by a regression that forgets
 
 import numpy as np
 import numpy.typing as npt
+
 from drumroll_planner.lengths.answers import TokenIds
 
 Floats = npt.NDArray[np.float64]
