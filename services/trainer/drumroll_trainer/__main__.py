@@ -7,12 +7,14 @@ from drumroll import logs
 from drumroll.environment import read_identity, variable
 from drumroll.errors import EXIT_FENCED, EXIT_INTERNAL, EXIT_USER, DrumrollError, Fenced, UserError
 from drumroll.job import ResolvedJob
+from drumroll_trainer.launcher import end_with_launcher
 
 logger = logging.getLogger("drumroll_trainer")
 
 
 def main() -> int:
     """Run this rank to the job's end; the exit code."""
+    end_with_launcher()
     logs.set_up(f"trainer-{variable('RANK', '0')}")
     try:
         job = ResolvedJob.load(read_identity().job_file)
