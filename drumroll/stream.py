@@ -20,6 +20,8 @@ __all__ = ["Entry", "EntryRef", "Fault", "SampleStream", "StreamUsage", "entry_k
 _BATCH_ENTRIES = 64
 _BATCH_BYTES = 4 << 20
 _EXACT_USAGE_ENTRIES = 20_000
+_MOST_CALLS = 32
+"""In flight at once: each takes a connection, and a replica's samples may end all together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class SampleStream:
         self._redis = redis
         self._uid = uid
         self._max_bytes = max_payload_bytes
+        self._calls = asyncio.Semaphore(_MOST_CALLS)
         self.key = f"drumroll:{{{uid}}}:samples"
 
     async def add(self, *, sample: SampleId, lease_id: str, kind: EntryKind, payload: bytes) -> EntryRef:
@@ -65,7 +68,8 @@ class SampleStream:
             payload_sha256=digest,
             payload_bytes=len(payload),
         )
-        reply = await command(self._redis, "XADD", self.key, "*", "h", header, "p", payload)
+        async with self._calls:
+            reply = await command(self._redis, "XADD", self.key, "*", "h", header, "p", payload)
         return EntryRef(reply.decode(), digest, len(payload))
 
     async def read(
@@ -127,7 +131,7 @@ class SampleStream:
     ) -> list[Entry | Fault]:
         # A reference may come from anybody: "-" as an id would be a range over everything.
         asked = [ref.entry_id for ref in batch if is_entry_id(ref.entry_id)]
-        async with gate:
+        async with gate, self._calls:
             replies = await commands(self._redis, [("XRANGE", self.key, item, item) for item in asked])
         found = dict(zip(asked, replies, strict=True))
         return [self._judge(ref, found.get(ref.entry_id), kind) for ref in batch]

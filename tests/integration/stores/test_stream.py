@@ -1,5 +1,6 @@
 """The sample stream on a real Valkey: who may do what, what is read, swept and counted."""
 
+import asyncio
 import os
 import pickle
 from pathlib import Path
@@ -30,6 +31,13 @@ async def test_the_trainer_reads_what_rollouts_added_in_the_order_it_asks_for(st
     assert [entry.sample.ordinal for entry in entries] == list(range(39, -1, -1))
     assert [entry.ref for entry in entries] == refs[::-1]
     assert await trainer.read([]) == []
+
+
+async def test_any_number_of_samples_may_end_at_once(store: EmbeddedStore) -> None:
+    rollout = SampleStream(store.connect("rollout"), "job-1")
+    refs = await asyncio.gather(*(add(rollout, number) for number in range(250)))
+    found = await asyncio.gather(*(rollout.read([ref]) for ref in refs))
+    assert [entry.sample.ordinal for (entry,) in found] == list(range(250))
 
 
 async def test_partials_are_read_by_rollouts_and_are_no_samples(store: EmbeddedStore) -> None:
