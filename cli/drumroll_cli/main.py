@@ -29,6 +29,7 @@ VERBS = {
         "drumroll_cli.validate", "validate", "Check job files: every problem, with what to write instead."
     ),
     "simulate": Verb("drumroll_cli.simulate", "simulate", "How fast would a job be, and on how many replicas?"),
+    "profile": Verb("drumroll_cli.profile", "profile", "Measure an engine's step costs on this machine."),
     "audit": Verb(
         "drumroll_cli.audit", "audit", "Prove from a finished job's journal that no sample was lost or repeated."
     ),

@@ -94,11 +94,15 @@ def fit_decode(measurements: Sequence[DecodeMeasurement], *, name: str = "measur
 
 
 def fit_prefill(model: CostModel, measurements: Sequence[PrefillMeasurement]) -> tuple[CostModel, FitError]:
-    """`model` with prefill costs: what a prompt takes beyond the decode step that it rides on."""
+    """`model` with prefill costs: what a prompt takes beyond the decode step that it rides on.
+
+    Attention over long prompts is told apart only where four sizes or more were measured.
+    """
     tokens = np.array([m.tokens for m in measurements], dtype=np.float64)
     seconds = np.array([m.seconds for m in measurements], dtype=np.float64)
     base = model.base(1)
-    features = np.column_stack([np.ones(len(tokens)), tokens, tokens * (tokens - 1) / 2])
+    far = 1.0 if len(np.unique(tokens)) >= 4 else 0.0
+    features = np.column_stack([np.ones(len(tokens)), tokens, far * tokens * (tokens - 1) / 2])
     solved = nonnegative_least_squares(features / seconds[:, None], np.maximum(seconds - base, 0.0) / seconds)
     error = fit_error(features @ solved + base, seconds)
     chunk, token, pair = (float(each) for each in solved)
@@ -117,8 +121,8 @@ def fit_train(model: CostModel, measurements: Sequence[TrainMeasurement]) -> tup
     (packed, line), (_, padded_line) = lines
     error = fit_error(packed @ line, seconds)
     errors = (*model.errors, ("train", error))
-    costs = {"train_step_s": float(line[0]), "train_token_s": float(line[1]), "train_padded_s": float(padded_line[1])}
-    return replace(model, errors=errors, **costs), error
+    step, token, padded = float(line[0]), float(line[1]), float(padded_line[1])
+    return replace(model, errors=errors, train_step_s=step, train_token_s=token, train_padded_s=padded), error
 
 
 def fit_trace(

@@ -239,7 +239,7 @@ class DirectDispatcher:
             ticket = self._candidate(version)
             if ticket is None:
                 closed.add(version)
-                if all(each in closed for each in self._versions):
+                if closed.issuperset(self._versions):
                     return
                 continue
             self._lease(ticket, self._sibling(ticket, replica, version), version)

@@ -16,7 +16,7 @@ from drumroll_planner.sim.job import SimJob
 from drumroll_planner.sim.recorder import Recorder
 from drumroll_planner.sim.result import SimResult
 
-_REPLICA, _LOADED, _TRAINED, _COMMITTED, _FAIL, _BACK, _JOIN, _TIMER = range(8)
+_REPLICA, _LOADED, _HEARD, _TRAINED, _COMMITTED, _FAIL, _BACK, _JOIN, _TIMER = range(9)
 """Kinds of events; of two at the same moment the smaller comes first."""
 
 Chosen = list[tuple[int, int]]
@@ -203,14 +203,16 @@ class Fleet:
             case 1:
                 self._loaded(now, subject, stamp)
             case 2:
-                self._publish(now, subject)
+                self._hear(now)
             case 3:
-                self._commit(now, subject)
+                self._publish(now, subject)
             case 4:
-                self._fail(now, subject)
+                self._commit(now, subject)
             case 5:
-                self._come_back(now, subject)
+                self._fail(now, subject)
             case 6:
+                self._come_back(now, subject)
+            case 7:
                 self._join(self.job.joins[subject].costs or self.job.replica_costs[0])
             case _:
                 again = self._dispatcher.timer(now)
@@ -266,6 +268,12 @@ class Fleet:
         self.recorder.load(subject, ready - pause, ready)
         self._at(ready, _LOADED, subject, self.version)
 
+    def _hear(self, now: float) -> None:
+        """Replicas hear of the newest version; one that loads another now takes it afterwards."""
+        for subject, replica in enumerate(self.replicas):
+            if replica.alive and replica.loading is None and replica.version < self.version:
+                self._load(now, subject)
+
     def _loaded(self, now: float, subject: int, version: int) -> None:
         replica = self.replicas[subject]
         if not replica.alive or replica.loading != version:
@@ -295,9 +303,10 @@ class Fleet:
         if due:
             self.version = step + 1
             self._dispatcher.announced(now, self.version)
-            for subject, replica in enumerate(self.replicas):
-                if replica.alive and replica.loading is None:
-                    self._load(now, subject)
+            if self.job.notice_s:
+                self._at(now + self.job.notice_s, _HEARD)
+            else:
+                self._hear(now)
         covers = (step + 1) % self.job.checkpoint_every == 0 or step + 1 == self.job.num_steps
         self._at(now + (self.job.trainer_costs.checkpoint_s if covers else 0.0), _COMMITTED, int(covers))
 

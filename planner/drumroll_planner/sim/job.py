@@ -63,6 +63,8 @@ class SimJob:
     """Of the fast mode; the policy routes as it does."""
     failures: tuple[Failure, ...] = ()
     joins: tuple[Join, ...] = ()
+    notice_s: float = 0.0
+    """From a version's announcement until a replica begins to load it: half a heartbeat, on average."""
     heartbeat_s: float | None = None
     """Time between heartbeats in policy mode; default: a third of the lease's term."""
 

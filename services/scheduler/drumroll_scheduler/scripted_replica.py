@@ -123,8 +123,12 @@ class ScriptedReplica:
         for grant in reply.missing:
             self._take(grant)
         if reply.newest.present and reply.newest.version != self.attested and not self._evaluating:
+            await self.load(reply.newest.version)
             self.attested = reply.newest.version
             await self.beat()
+
+    async def load(self, version: int) -> None:
+        """Load a version before it is attested; here it takes no time."""
 
     async def _beat(self) -> None:
         while True:
@@ -175,9 +179,7 @@ class ScriptedReplica:
             await asyncio.Event().wait()
             return
         started = time.time()
-        for token in range(answer.num_tokens):
-            await asyncio.sleep(answer.seconds / answer.num_tokens)
-            self.held[grant.lease_id] = token + 1
+        await self.generate(grant, answer)
         slot = grant.samples[0]
         sample = SampleId(grant.ticket.epoch, grant.ticket.ordinal, slot.index, slot.attempt)
         payload = self.payload(grant, answer, started=started)
@@ -186,6 +188,12 @@ class ScriptedReplica:
             deadline_s=60.0,
         )
         await self._report(grant, answer, ref, started)
+
+    async def generate(self, grant: pb.LeaseGrant, answer: Answer) -> None:
+        """Take the answer's time, with progress."""
+        for token in range(answer.num_tokens):
+            await asyncio.sleep(answer.seconds / answer.num_tokens)
+            self.held[grant.lease_id] = token + 1
 
     def payload(self, grant: pb.LeaseGrant, answer: Answer, *, started: float) -> bytes:
         """The entry's payload."""

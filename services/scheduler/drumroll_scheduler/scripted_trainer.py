@@ -128,11 +128,15 @@ class ScriptedTrainer:
         except SampleLost as error:
             await self._report_lost(message, set(error.entry_ids))
             return
+        await self.learn(decided)
         self.trained.append(decided)
         self._messages.append(message)
         self.held = Held(decided.step + 1, decided.chain, decided.version + 1, decided.lineage)
         await self._announce()
         await self._commit(decided, started)
+
+    async def learn(self, decided: r.Decided) -> None:
+        """Take the step; here it takes no time."""
 
     async def _report_lost(self, message: journal_pb2.Decided, entry_ids: set[str]) -> None:
         lost = [
