@@ -1,4 +1,4 @@
-"""One assignment: samples to waiting replicas, one by one, each to the least loaded that may have it."""
+"""One assignment: samples to waiting replicas, one by one, each to the one where it costs least."""
 
 import heapq
 from collections.abc import Callable, Mapping
@@ -38,28 +38,31 @@ class Loads:
     def __init__(self, state: State, waiting: WaitingReplicas) -> None:
         self._state = state
         self._waiting = waiting
-        self._given: dict[int | None, list[tuple[int, str]]] = {}
+        self._given: dict[int | None, list[tuple[float, str]]] = {}
         self._load: dict[str, int] = {}
         self._left: dict[str, int] = {}
         self.request_ids: dict[str, str] = {}
 
-    def least(self, version: int | None) -> tuple[int, str] | None:
-        """(load, replica) of the least loaded replica of `version` that has a slot left."""
+    def least(self, version: int | None) -> tuple[float, str] | None:
+        """(score, replica) of the cheapest replica of `version` that has a slot left."""
         given = self._given.get(version, [])
-        while given and (self._load[given[0][1]] != given[0][0] or not self._left[given[0][1]]):
+        while given and (self._score(given[0][1]) != given[0][0] or not self._left[given[0][1]]):
             heapq.heappop(given)
         untouched = self._waiting.least_loaded(version)
         return min((entry for entry in (untouched, given[0] if given else None) if entry is not None), default=None)
 
-    def sibling(self, draft: Draft, version: int, load: int) -> str | None:
-        """A replica with this load that runs the ticket's prompt already."""
-        names = (name for name in draft.replicas if self._may_take(name, version, load))
+    def sibling(self, draft: Draft, version: int, score: float) -> str | None:
+        """A replica with this score that runs the ticket's prompt already."""
+        names = (name for name in draft.replicas if self._may_take(name, version, score))
         return min(names, default=None)
 
-    def _may_take(self, name: str, version: int, load: int) -> bool:
+    def _may_take(self, name: str, version: int, score: float) -> bool:
         if name in self._load:
-            return self._load[name] == load and self._left[name] > 0 and self._state.replicas[name].version == version
-        return self._waiting.stands((load, name), version)
+            return self._score(name) == score and self._left[name] > 0 and self._state.replicas[name].version == version
+        return self._waiting.stands((score, name), version)
+
+    def _score(self, name: str) -> float:
+        return self._waiting.speeds.score(name, self._load[name])
 
     def take(self, name: str, version: int) -> None:
         """The replica gets one more sample."""
@@ -70,7 +73,7 @@ class Loads:
             self.request_ids[name] = ask.request_id
         self._load[name] += 1
         self._left[name] -= 1
-        heapq.heappush(self._given.setdefault(version, []), (self._load[name], name))
+        heapq.heappush(self._given.setdefault(version, []), (self._score(name), name))
 
 
 class Assigning:
@@ -90,12 +93,12 @@ class Assigning:
     def run(self) -> Assignment:
         versions = self._waiting.versions()
         while heads := [(*head, version) for version in versions if (head := self._loads.least(version))]:
-            load, name, version = min(heads, key=lambda head: head[:2])
+            score, name, version = min(heads, key=lambda head: head[:2])
             draft = self._assigner.pick(version)
             if draft is None or version is None:
                 versions.remove(version)
                 continue
-            self._give(draft, version, self._loads.sibling(draft, version, load) or name)
+            self._give(draft, version, self._loads.sibling(draft, version, score) or name)
         update_first = self._outdated()
         self._assigner.close()
         grants = {name: tuple(grants) for name, grants in self._grants.items()}

@@ -33,6 +33,7 @@ from drumroll_planner.clocks import Clocks
 from drumroll_planner.gauges import gauges
 from drumroll_planner.retention import oldest_needed_entry, releasable_versions
 from drumroll_planner.rules import LagPolicy, Plan, Rules
+from drumroll_planner.speeds import Speeds
 from drumroll_planner.state import State
 from drumroll_planner.steps import decide
 from drumroll_planner.waiting import Ask, WaitingReplicas
@@ -64,7 +65,8 @@ class Policy:
         self._incarnation = incarnation
         self._num_leases = 0
         self._clocks = Clocks(state.rules.lease_term_s)
-        self._waiting = WaitingReplicas(state)
+        self._speeds = Speeds()
+        self._waiting = WaitingReplicas(state, self._speeds)
         self._plans: dict[int, Plan] = {}
         self._trainer_stand: trainer.TrainerStand | None = None
 
@@ -110,6 +112,8 @@ class Policy:
                 self._waiting.remove(record.replica)
             case r.Attested():
                 self._waiting.moved(record.replica)
+            case r.ReplicaLeft() if record.replica not in self._state.replicas:
+                self._speeds.forget(record.replica)
 
     def restored(self, now: float) -> None:
         """Called once after a restart's replay: every lease gets a full term, every replica a fresh heartbeat."""
@@ -164,6 +168,8 @@ class Policy:
         if not self._is_registered(replica, instance):
             return HeartbeatAnswer((), False, (), tuple(held))
         self._clocks.heard(replica)
+        self._speeds.heard(now, replica, instance, held)
+        self._waiting.moved(replica)
         known = self._state.replicas[replica]
         for lease_id in [lease_id for lease_id in held if lease_id in known.leases]:
             self._clocks.progress(lease_id, held[lease_id])
@@ -196,7 +202,7 @@ class Policy:
         self._waiting.remove(replica)
 
     def assign(self, now: float) -> Assignment:
-        """Lease what may be leased to the replicas that wait, sample by sample to the least loaded.
+        """Lease what may be leased to the replicas that wait, each sample where the step time after it is smallest.
 
         A replica that gets something no longer waits.
         """
@@ -356,6 +362,11 @@ class Policy:
     def outcome(self) -> r.JobEnded | None:
         """How the job ended, or None."""
         return self._state.outcome
+
+    @property
+    def speeds(self) -> Speeds:
+        """What was learned of the replicas' speeds."""
+        return self._speeds
 
     def gauges(self) -> dict[str, float]:
         """What views and metrics show: tickets by state and end, out, k, lag of the tickets out, bytes, counters."""

@@ -1,8 +1,9 @@
-"""Replicas that wait for work, the least loaded first. Not durable: a waiting call ends with its scheduler."""
+"""Replicas that wait for work, cheapest first. Not durable: a waiting call ends with its scheduler."""
 
 import heapq
 from dataclasses import dataclass
 
+from drumroll_planner.speeds import Speeds
 from drumroll_planner.state import State
 
 
@@ -15,12 +16,16 @@ class Ask:
 
 
 class WaitingReplicas:
-    """Replicas that ask for work, by attested version, the least loaded (fewest live leases, then by name) first."""
+    """Replicas that ask for work, by attested version; first those with the smallest step time after one more sample.
 
-    def __init__(self, state: State) -> None:
+    Replicas of equal speed stand in order of their live leases, then by name.
+    """
+
+    def __init__(self, state: State, speeds: Speeds) -> None:
         self._state = state
+        self.speeds = speeds
         self.asks: dict[str, Ask] = {}
-        self._groups: dict[int | None, list[tuple[int, str]]] = {}
+        self._groups: dict[int | None, list[tuple[float, str]]] = {}
 
     def add(self, replica: str, ask: Ask) -> None:
         self.asks[replica] = ask
@@ -33,7 +38,8 @@ class WaitingReplicas:
         """The replica's load or version may have changed: note where it stands now."""
         known = self._state.replicas.get(replica)
         if known is not None and replica in self.asks:
-            heapq.heappush(self._groups.setdefault(known.version, []), (len(known.leases), replica))
+            score = self.speeds.score(replica, len(known.leases))
+            heapq.heappush(self._groups.setdefault(known.version, []), (score, replica))
 
     def versions(self) -> list[int | None]:
         """Versions that waiting replicas attest."""
@@ -41,7 +47,8 @@ class WaitingReplicas:
             self.least_loaded(version)
         return list(self._groups)
 
-    def least_loaded(self, version: int | None) -> tuple[int, str] | None:
+    def least_loaded(self, version: int | None) -> tuple[float, str] | None:
+        """(score, replica) of the cheapest of a version."""
         group = self._groups.get(version, [])
         while group and not self.stands(group[0], version):
             _, stale = heapq.heappop(group)
@@ -51,12 +58,14 @@ class WaitingReplicas:
             return None
         return group[0]
 
-    def stands(self, entry: tuple[int, str], version: int | None) -> bool:
+    def stands(self, entry: tuple[float, str], version: int | None) -> bool:
         """Whether an entry still says how its replica stands."""
-        load, name = entry
+        score, name = entry
         replica = self._state.replicas.get(name)
-        return name in self.asks and replica is not None and (len(replica.leases), replica.version) == (load, version)
+        if name not in self.asks or replica is None or replica.version != version:
+            return False
+        return self.speeds.score(name, len(replica.leases)) == score
 
     def of_version(self, version: int | None) -> list[str]:
-        names = {name for load, name in self._groups.get(version, []) if self.stands((load, name), version)}
+        names = {entry[1] for entry in self._groups.get(version, []) if self.stands(entry, version)}
         return sorted(names)

@@ -75,7 +75,7 @@ def _deal(sizes: npt.NDArray[np.int64], generator: np.random.Generator) -> npt.N
     owners = np.repeat(np.arange(len(sizes)), sizes)
     starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
     places = (np.arange(len(owners)) - starts + generator.random(len(owners))) / np.repeat(sizes, sizes)
-    return owners[np.argsort(places, kind="stable")]
+    return np.asarray(owners[np.argsort(places, kind="stable")], dtype=np.int64)
 
 
 def _cycle(members: Rows, risk: Floats, *, per_step: int, tail: int, generator: np.random.Generator) -> Rows:
@@ -92,10 +92,10 @@ def _cycle(members: Rows, risk: Floats, *, per_step: int, tail: int, generator: 
 def pyramid(count: int) -> npt.NDArray[np.int64]:
     """0 .. count - 1 with the smallest in the middle: 4 2 0 1 3."""
     odd, even = np.arange(1, count, 2), np.arange(0, count, 2)
-    return np.concatenate([even[::-1], odd]).astype(np.int64)
+    return np.asarray(np.concatenate([even[::-1], odd]), dtype=np.int64)
 
 
 def longest_first(order: Rows, risk: Floats, *, per_step: int) -> Rows:
     """The same minibatches with the riskiest first in each."""
     steps = np.arange(len(order)) // per_step
-    return order[np.lexsort((-risk[order], steps))]
+    return np.asarray(order[np.lexsort((-risk[order], steps))], dtype=np.int64)

@@ -42,7 +42,8 @@ class Features:
         matrix = self._matrix(rows)
         self._gram = _KEEP * self._gram + matrix.T @ (matrix * weights[:, None])
         self._moments = _KEEP * self._moments + matrix.T @ (effects * weights)
-        self._weights = np.linalg.solve(self._gram + _RIDGE * np.eye(NUM_FEATURES), self._moments)
+        solved = np.linalg.solve(self._gram + _RIDGE * np.eye(NUM_FEATURES), self._moments)
+        self._weights = np.asarray(solved, dtype=np.float64)
         known = ~np.isnan(rewards)
         self._rewards[rows[known]] = rewards[known]
 
