@@ -8,6 +8,7 @@ What a call is told is told after `durable()`. Long polls wait for the journal t
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,8 @@ from drumroll_scheduler.rules import steps_total
 from drumroll_scheduler.status import Presence, View, evaluation_gauges, evaluation_row, metrics_row
 from drumroll_scheduler.story import Story
 from drumroll_scheduler.timeline import record_row
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,7 @@ class Core:
         if done is not None and (done.stats or done.step > self.metrics.last_step):
             self.metrics.add_step(metrics_row(done, self.gauges()))
         elif isinstance(record, r.Rewound):
+            logger.warning("back to step %d, lineage %d: %s", record.step, record.lineage, record.reason)
             self.metrics.cut(from_step=record.step)
         elif isinstance(record, r.Evaluated):
             self.evaluations.add(evaluation_row(record, now))

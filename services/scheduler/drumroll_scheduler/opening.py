@@ -48,6 +48,8 @@ class Past:
     policy: Policy
     story: Story
     last_seq: int
+    num_records: int = 0
+    """Behind the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +87,15 @@ def replay(
     else:
         policy = Policy.from_snapshot(rules, snapshot.policy, incarnation=incarnation)
         story, last_seq = Story.from_json(snapshot.story), snapshot.upto_seq
+    num_records = 0
     for seq, data in entries:
         for message in journal_pb2.JournalEntry.FromString(data).records:
             record = from_proto(message)
             policy.apply(record)
             story.apply(record, message.time)
+            num_records += 1
         last_seq = seq
-    return Past(policy, story, last_seq)
+    return Past(policy, story, last_seq, num_records)
 
 
 def check_unchanged(
@@ -192,6 +196,8 @@ async def open_job(job: ResolvedJob, redis: Redis, *, clock: Clock, accept: Acce
         build_planner(job.spec.scheduler.planner), seed=job.spec.seed, prompt_tokens=dataset.prompt_tokens()
     )
     journal = Journal(ledger, tail=ledger.entries, last_seq=ledger.last_seq, clock=clock, give_up_s=give_up_s)
+    # Counted, or a scheduler that is killed again and again would never archive.
+    journal.num_tail_records = past.num_records
     core = Core(
         rules=rules,
         policy=past.policy,

@@ -148,6 +148,9 @@ class Story:
                 self.ended = record
             case r.PassPlanned():
                 self.plans[record.epoch] = record
+                # A small data set makes many passes, and none but the last two is planned again after a restart.
+                for epoch in [epoch for epoch in self.plans if epoch < record.epoch - 1]:
+                    del self.plans[epoch]
             case r.LiveSet():
                 self.live[record.name] = record.value
             case r.TrainerRegistered():
