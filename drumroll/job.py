@@ -77,6 +77,8 @@ class ResolvedJob(ApiModel):
     secrets: Secrets = Secrets()
     metrics_path: str | None = None
     """Where the scheduler writes metrics.jsonl; unset: nowhere."""
+    planner_sets_target: bool = False
+    """The job left `targetPolicyLag` open: the planner sets it within the bound, by simulation."""
 
     def digest(self) -> str:
         """SHA-256 of the canonical JSON, hexadecimal."""

@@ -85,8 +85,14 @@ class Scheduler(ApiModel):
 
     planner: Literal["asp", "fifo"] = "asp"
     """asp: Drumroll's planner; fifo: the data set's own order, completion order within the lag rule."""
-    length_model: Literal["auto", "none"] = "auto"
-    """How answer lengths are predicted."""
+    length_model: Literal["auto", "none", "history", "features", "ranker"] = "auto"
+    """How answer lengths are predicted, where the planner is asp. auto: the cheapest of the others that is not beaten
+    on answers that it has not seen."""
+    cycle_steps: Annotated[int, Field(ge=1, le=64)] = 16
+    """Steps after which the trained prompts are representative again: how far the planner may move long prompts
+    together. 1: never reorder by length."""
+    costs: Path | None = None
+    """File of `drumroll profile` that plans are simulated with; default: measured while the job runs."""
     lease_seconds: Annotated[float, Field(ge=0.1, le=86_400.0)] = 60.0
     """A sample without any progress for this long is leased again."""
     heartbeat_seconds: Annotated[float, Field(ge=0.01, le=60.0)] = 1.0

@@ -91,6 +91,7 @@ def resolve(job: RLJob, path: Path, *, uid: str, source_dir: Path, port: int | N
             store_password_files=_store_passwords(job, root, source_dir),
         ),
         metrics_path=str(root / "metrics.jsonl"),
+        planner_sets_target=job.spec.target_policy_lag is None,
     )
 
 

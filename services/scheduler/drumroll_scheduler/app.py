@@ -23,7 +23,7 @@ from drumroll.store import Redis, check, connect, require_sound, retrying
 from drumroll.stream import SampleStream
 from drumroll_scheduler.archive import Archive
 from drumroll_scheduler.core import Core
-from drumroll_scheduler.house import keep_house, pass_time
+from drumroll_scheduler.house import keep_house, pass_time, plan_passes
 from drumroll_scheduler.opening import Accept, Opened, open_job
 from drumroll_scheduler.recovery import StoreRecovery, take_losses
 from drumroll_scheduler.rollout_calls import RolloutCalls
@@ -144,6 +144,7 @@ class App:
             asyncio.create_task(core.journal.run(core.settle, recovery.rebuild)),
             asyncio.create_task(pass_time(core, every_s=settings.tick_s)),
             asyncio.create_task(keep_house(core, archive, sweeper, every_s=settings.housekeeping_s)),
+            asyncio.create_task(plan_passes(core)),
         ]
         server: grpc.aio.Server | None = None
         try:

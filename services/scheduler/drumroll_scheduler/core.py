@@ -9,16 +9,19 @@ What a call is told is told after `durable()`. Long polls wait for the journal t
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from drumroll_planner import records as r
+from drumroll_planner.asp import AspPlan
 from drumroll_planner.evaluation import EvalRounds
 from drumroll_planner.policy import LeaseGrant, Plan, Policy, Rules
 
 from drumroll.clock import Clock
 from drumroll_scheduler.journal import Journal
 from drumroll_scheduler.lines import LinesFile, MetricsFile
+from drumroll_scheduler.planning import PassPlanner
 from drumroll_scheduler.rules import steps_total
 from drumroll_scheduler.status import Presence, View, evaluation_gauges, evaluation_row, metrics_row
 from drumroll_scheduler.story import Story
@@ -58,7 +61,7 @@ class Core:
         policy: Policy,
         story: Story,
         journal: Journal,
-        make_plan: Callable[[int], Plan],
+        passes: PassPlanner,
         clock: Clock,
         evaluation: EvalRounds,
         metrics: MetricsFile,
@@ -82,7 +85,7 @@ class Core:
         """Set once the policy has ended the job."""
         if policy.outcome is not None:
             self.ended.set()
-        self._make_plan = make_plan
+        self.passes = passes
         self._waiting: dict[str, Waiter] = {}
 
     @property
@@ -103,6 +106,7 @@ class Core:
         """Apply records and queue them for the journal; the caller replies after `durable()`."""
         now = self.clock.wall()
         for record in records:
+            self.passes.observe(self.policy.state, record)
             self.policy.apply(record)
             self._show(record, now)
         self.journal.add(records)
@@ -122,12 +126,21 @@ class Core:
             self.take(records)
         if self.policy.outcome is None:
             self.take(self.evaluation.tick(now, wall=self.clock.wall(), state=self.policy.state))
-        while (epoch := self.policy.needs_plan()) is not None:
-            self.take(self.policy.add_plan(self._make_plan(epoch)))
+        self._plan()
         if self.policy.outcome is not None:
             self._wake_all()
         elif self._waiting:
             self._assign(now)
+
+    def _plan(self) -> None:
+        """Plans that are needed now, as far as they are made; the next pass's is begun ahead of time."""
+        self.passes.look_ahead(self.policy.state)
+        while (epoch := self.policy.needs_plan()) is not None and (plan := self.passes.plan(epoch)) is not None:
+            # The protocol's attributes are only read, which its declaration cannot say.
+            self.take(self.policy.add_plan(cast(Plan, plan)))
+            if isinstance(plan, AspPlan) and plan.target_lag != self.policy.state.target_lag:
+                self.take(self.policy.set_live("target_policy_lag", plan.target_lag))
+        self.take(self.passes.notes())
 
     def _end_waits(self, records: Sequence[r.Record], now: float) -> bool:
         """Whether a complete job goes on until its last version is evaluated."""
@@ -236,7 +249,8 @@ class Core:
 
     def gauges(self) -> dict[str, float]:
         """The policy's gauges, those of evaluation, and the shell's counters."""
-        return {**self.policy.gauges(), **self.evaluation.gauges(), **evaluation_gauges(self.story), **self.counters}
+        shell = {**self.evaluation.gauges(), **evaluation_gauges(self.story), **self.passes.gauges()}
+        return {**self.policy.gauges(), **shell, **self.counters}
 
     def flush(self) -> None:
         """Write the rows gathered so far."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from drumroll.errors import StoreUnavailable
 from drumroll_scheduler.archive import Archive
 from drumroll_scheduler.core import Core
+from drumroll_scheduler.planning import describe_fleet
 from drumroll_scheduler.sweeper import Sweeper
 from drumroll_scheduler.timeline import queue_row
 
@@ -18,6 +19,16 @@ async def pass_time(core: Core, *, every_s: float) -> None:
     while True:
         core.journal.poke()
         await asyncio.sleep(every_s)
+
+
+async def plan_passes(core: Core) -> None:
+    """Make plans of coming passes in the background for ever."""
+
+    def describe() -> dict[str, object]:
+        speeds = core.policy.speeds
+        return describe_fleet(core.policy.state, speeds, core.passes.costs)
+
+    await core.passes.run(describe, core.journal.poke)
 
 
 async def keep_house(core: Core, archive: Archive, sweeper: Sweeper, *, every_s: float) -> None:

@@ -31,7 +31,7 @@ from drumroll_scheduler.archive import read_incarnation, write_incarnation
 from drumroll_scheduler.core import Core
 from drumroll_scheduler.journal import Journal
 from drumroll_scheduler.lines import LinesFile, MetricsFile
-from drumroll_scheduler.planning import PassPlanner
+from drumroll_scheduler.planning import PassPlanner, PlanSettings
 from drumroll_scheduler.recovery import archived_story
 from drumroll_scheduler.rules import eval_rules_of, rules_digest, rules_of
 from drumroll_scheduler.snapshot import LedgerSnapshot, compress, decode
@@ -192,9 +192,6 @@ async def open_job(job: ResolvedJob, redis: Redis, *, clock: Clock, accept: Acce
     snapshot = decode(ledger.snapshot, job_uid=job.uid) if ledger.snapshot else None
     past = replay(rules, snapshot, ledger.entries, incarnation=ledger.incarnation)
     opening = check_unchanged(past.story.opened, opening_record(job, dataset), job.spec, accept)
-    planner = PassPlanner(
-        build_planner(job.spec.scheduler.planner), seed=job.spec.seed, prompt_tokens=dataset.prompt_tokens()
-    )
     journal = Journal(ledger, tail=ledger.entries, last_seq=ledger.last_seq, clock=clock, give_up_s=give_up_s)
     # Counted, or a scheduler that is killed again and again would never archive.
     journal.num_tail_records = past.num_records
@@ -203,7 +200,7 @@ async def open_job(job: ResolvedJob, redis: Redis, *, clock: Clock, accept: Acce
         policy=past.policy,
         story=past.story,
         journal=journal,
-        make_plan=lambda epoch: planner.plan(epoch, past.story.plans.get(epoch)),
+        passes=_passes_of(job, dataset, past.story, clock),
         clock=clock,
         evaluation=EvalRounds(
             eval_rules_of(job, _num_eval_prompts(job)), incarnation=ledger.incarnation, last=past.story.evaluated
@@ -219,6 +216,23 @@ async def open_job(job: ResolvedJob, redis: Redis, *, clock: Clock, accept: Acce
     if was_lost and snapshot is not None and snapshot.checkpoint is not None:
         core.take(_coverage_of(core, snapshot))
     return Opened(core, was_lost)
+
+
+def _passes_of(job: ResolvedJob, dataset: PreparedDataset, story: Story, clock: Clock) -> PassPlanner:
+    scheduler = job.spec.scheduler
+    settings = PlanSettings(
+        seed=job.spec.seed,
+        learns=scheduler.planner == "asp" and scheduler.length_model != "none",
+        plans_dir=Path(job.layout.job_dir) / "plans",
+        job_file=job.layout.journal_dir / "job.json",
+    )
+    return PassPlanner(
+        planner=build_planner(scheduler.planner),
+        settings=settings,
+        prompt_tokens=dataset.prompt_tokens(),
+        clock=clock.monotonic,
+        journaled=lambda epoch: story.plans.get(epoch),
+    )
 
 
 def _note_start(job: ResolvedJob, incarnation: int) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from drumroll_planner import records as r
-from drumroll_planner.planners import FifoPlanner, ShufflePlanner
+from drumroll_planner.planners import build_planner
 from drumroll_scheduler import status
 from drumroll_scheduler.app import bind_address
 from drumroll_scheduler.archive import read_incarnation, write_incarnation
 from drumroll_scheduler.lines import LinesFile, MetricsFile
-from drumroll_scheduler.planning import PassPlanner
+from drumroll_scheduler.planning import PassPlanner, PlanSettings
 from drumroll_scheduler.replies import Replies
 from drumroll_scheduler.rules import is_surplus, rules_digest, rules_of, steps_total
 from drumroll_scheduler.scripted_job import scripted_job
@@ -160,13 +160,25 @@ def test_replicas_over_the_live_number_are_surplus() -> None:
     assert not is_surplus("odd", 1)
 
 
-def test_a_plan_that_cannot_be_made_again_is_refused() -> None:
-    tokens = np.zeros(16, np.int32)
-    plan = PassPlanner(ShufflePlanner(), seed=1, prompt_tokens=tokens).plan(0, None)
-    record = r.PassPlanned(0, 16, plan.digest, plan.planner)
-    assert PassPlanner(ShufflePlanner(), seed=1, prompt_tokens=tokens).plan(0, record).digest == plan.digest
-    with pytest.raises(DataError, match="the plan of pass 0 cannot be made again"):
-        PassPlanner(FifoPlanner(), seed=1, prompt_tokens=tokens).plan(0, record)
+def test_a_plan_that_cannot_be_made_again_is_refused(tmp_path: Path) -> None:
+    journaled = {0: r.PassPlanned(0, 4, "d" * 64, "asp")}
+    settings = PlanSettings(seed=0, learns=True, plans_dir=tmp_path, job_file=tmp_path / "job.json")
+    planner = PassPlanner(
+        planner=build_planner("asp"),
+        settings=settings,
+        prompt_tokens=np.full(4, 3, np.int32),
+        clock=lambda: 0.0,
+        journaled=journaled.get,
+    )
+    with pytest.raises(DataError, match="cannot be made again"):
+        planner.plan(0)
+    journaled.clear()
+    plan = planner.plan(0)
+    assert plan is not None
+    journaled[0] = r.PassPlanned(0, 4, plan.digest, "asp")
+    again = planner.plan(0)
+    assert again is not None
+    assert again.digest == plan.digest
 
 
 def test_a_snapshot_goes_through_bytes_unchanged_and_damage_is_found() -> None:
