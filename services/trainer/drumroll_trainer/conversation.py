@@ -1,4 +1,8 @@
-"""The trainer's calls to the scheduler, as values in and values out. Holds the trainer epoch and nothing else."""
+"""The trainer's calls to the scheduler, as values in and values out.
+
+Holds the trainer epoch, and the newest announcement: a scheduler that starts without its store's last words does not
+know it, and a version that nobody announced is leased to nobody. So it is told again to each new incarnation.
+"""
 
 import logging
 import uuid
@@ -16,6 +20,7 @@ from drumroll_trainer.start import Position
 logger = logging.getLogger(__name__)
 
 PROTOCOL = 1
+_GOES_ON = (scheduler_pb2.NEXT_STEP_OUTCOME_DECIDED, scheduler_pb2.NEXT_STEP_OUTCOME_WAIT)
 SCHEDULER_DEADLINE_S = 600.0
 """How long a call is tried while the scheduler is away."""
 
@@ -30,6 +35,9 @@ class Conversation:
         self._scheduler = scheduler
         self._deadline_s = deadline_s
         self._epoch = 0
+        self._incarnation = 0
+        """Of the scheduler that knows the newest announcement."""
+        self._announced: Publication | None = None
 
     async def register(self, position: Position) -> scheduler_pb2.AnnouncedWeights:
         """Take over as the trainer; returns the newest announced weights."""
@@ -46,7 +54,7 @@ class Conversation:
         reply = await self._scheduler.register(request, deadline_s=self._deadline_s)
         if reply.protocol != PROTOCOL:
             raise ProtocolError(f"the scheduler chose protocol {reply.protocol}, this trainer speaks {PROTOCOL}")
-        self._epoch = reply.trainer_epoch
+        self._epoch, self._incarnation = reply.trainer_epoch, reply.header.incarnation
         logger.info("registered at step %d, version %d, epoch %d", position.step, position.version, self._epoch)
         return reply.newest
 
@@ -61,7 +69,12 @@ class Conversation:
             wait_ms=wait_ms,
             known=[to_wire(decision) for decision in known],
         )
-        return await self._scheduler.next_step(request, deadline_s=self._deadline_s)
+        reply = await self._scheduler.next_step(request, deadline_s=self._deadline_s)
+        if reply.outcome in _GOES_ON and reply.header.incarnation != self._incarnation:
+            if self._announced is not None:
+                await self.announce(self._announced)
+            self._incarnation = reply.header.incarnation
+        return reply
 
     async def trained(
         self, decision: r.Decided, stats: Mapping[str, float], *, started_at: float, finished_at: float
@@ -101,6 +114,7 @@ class Conversation:
     async def announce(self, publication: Publication) -> None:
         """A version is published."""
         weights, diverged = publication.announced, publication.diverged
+        self._announced = Publication(weights)
         request = scheduler_pb2.AnnounceRequest(
             trainer_epoch=self._epoch,
             weights=journal_pb2.Announced(

@@ -174,7 +174,8 @@ class Trainer:
 
     async def _next_step(self, known: Sequence[r.Decided]) -> scheduler_pb2.NextStepReply:
         with self._timings.measure("wait"):
-            reply = await self._scheduler.next_step(self._position, known, wait_ms=self._parts.poll_ms)
+            wait_ms = 0 if known else self._parts.poll_ms  # once adopted, the next reply is worth having
+            reply = await self._scheduler.next_step(self._position, known, wait_ms=wait_ms)
         self._checkpoint_wanted = reply.checkpoint_now
         self._parts.publisher.release(reply.release)
         return reply
@@ -205,7 +206,7 @@ class Trainer:
             snapshot = await self._commit(_Committed(decision, stats, started_at, self._parts.clock.wall()))
         logger.info("step %d trained: reward %.3f", decision.step, stats["reward/mean"])
         every = self._job.spec.trainer.checkpoint.every_steps
-        if snapshot or self._checkpoint_wanted or self._position.step % every == 0:
+        if snapshot or self._position.step % every == 0:
             await self._checkpoint(snapshot)
 
     def _check_next(self, decision: r.Decided) -> None:

@@ -261,6 +261,25 @@ async def test_an_unknown_outcome_is_refused(bench: Bench) -> None:
         await bench.run()
 
 
+async def test_the_newest_version_is_announced_again_to_a_scheduler_that_took_over(bench: Bench) -> None:
+    told: list[int] = []
+    asked: list[int] = []
+
+    def take_over(request: scheduler_pb2.NextStepRequest) -> scheduler_pb2.NextStepReply | None:
+        asked.append(request.step)
+        if asked.count(2) not in (1, 2) or request.step != 2:
+            return None
+        reply = scheduler_pb2.NextStepReply(outcome=scheduler_pb2.NEXT_STEP_OUTCOME_WAIT)
+        reply.header.incarnation = 7
+        return reply
+
+    bench.scheduler.on_next_step = take_over
+    bench.scheduler.on_announce = lambda request: told.append(request.weights.version)
+    bench.scheduler.plan = bench.plan.steps[:3]
+    await bench.run()
+    assert told == [0, 1, 2, 2, 2, 3]
+
+
 async def test_released_versions_go_and_are_not_published_again_on_resume(bench: Bench) -> None:
 
     def release(request: scheduler_pb2.AnnounceRequest) -> None:
@@ -276,6 +295,9 @@ async def test_released_versions_go_and_are_not_published_again_on_resume(bench:
 async def test_an_early_checkpoint_is_made_when_the_stream_fills(bench: Bench) -> None:
     bench.scheduler.plan = bench.plan.steps[:3]
     bench.scheduler.checkpoint_now = True
+    bench.scheduler.snapshot_file = Path(bench.job.layout.job_dir) / "ledger"
+    bench.scheduler.snapshot_file.parent.mkdir(parents=True, exist_ok=True)
+    bench.scheduler.snapshot_file.write_bytes(b"ledger")
     await bench.run()
     assert [step for step, _, _ in bench.scheduler.covered] == [1, 2, 3]
 
