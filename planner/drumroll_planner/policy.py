@@ -327,12 +327,16 @@ class Policy:
         Raises:
             UserError: another name, or a value that cannot be.
         """
-        bound = self.rules.max_policy_lag
+        state, bound = self._state, self.rules.max_policy_lag
+        # The trainer may have been told that there are no more, and ends once its checkpoint is written.
+        last_is_done = state.no_more_steps and state.trained_through >= state.num_decided
         match name:
             case "steps" if self.rules.steps is None:
                 raise UserError("steps: this job is given in epochs; its number of steps cannot be set")
             case "steps" if value < 1:
                 raise UserError(f"steps: {value} is too small; write 1 or more")
+            case "steps" if last_is_done and value != state.num_steps:
+                raise UserError("steps: the last step is trained already; go on from it in a new job with resumeFrom")
             case "replicas" if value < 0:
                 raise UserError(f"replicas: {value} is negative; write 0 or more")
             case "target_policy_lag" if not 0 <= value <= bound:

@@ -500,6 +500,17 @@ def test_live_values_are_checked(rules: Rules) -> None:
         Policy(replace(rules, steps=None, epochs=1)).set_live("steps", 3)
 
 
+def test_steps_cannot_be_added_once_the_trainer_may_have_been_told_that_all_are_done(rules: Rules) -> None:
+    desk = Desk(replace(rules, steps=1))
+    desk.fill()
+    desk.do(desk.policy.set_live("steps", 2))
+    desk.do(desk.policy.set_live("steps", 1))
+    desk.do(desk.policy.trained(0, 1, desk.policy.state.chains[0], {}))
+    with pytest.raises(UserError, match="the last step is trained already"):
+        desk.policy.set_live("steps", 2)
+    assert desk.policy.set_live("steps", 1) == (r.LiveSet("steps", 1),)
+
+
 def test_the_next_pass_is_planned_before_the_last_ticket_of_this_one_goes_out(rules: Rules) -> None:
     policy = Policy(replace(rules, num_prompts=5))
     assert policy.needs_plan() == 0
