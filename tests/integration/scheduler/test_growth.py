@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 from drumroll_scheduler.app import Settings
@@ -13,6 +14,10 @@ from drumroll.testing import eventually
 
 SETTINGS = Settings(tick_s=0.02, housekeeping_s=0.05, linger_s=0.8, bind_s=10.0, archive_every_records=150)
 STEPS = 80
+
+
+def trained(trainer: Any, steps: int) -> bool:
+    return len(trainer.trained) >= steps
 
 
 async def lengths(world: Any) -> tuple[int, int]:
@@ -41,7 +46,7 @@ async def test_a_job_of_many_short_passes_does_not_grow(make_world: Any) -> None
     seen: list[dict[str, int]] = []
     in_store: list[tuple[int, int]] = []
     for steps in (STEPS // 4, STEPS // 2, STEPS - 4):
-        await eventually(lambda steps=steps: len(trainer.trained) >= steps, 60.0, f"{steps} steps")
+        await eventually(partial(trained, trainer, steps), 60.0, f"{steps} steps")
         seen.append(sizes(running.app.core))
         in_store.append(await lengths(world))
     assert await world.finish(running, *work) == 0
