@@ -28,6 +28,7 @@ VERBS = {
     "validate": Verb(
         "drumroll_cli.validate", "validate", "Check job files: every problem, with what to write instead."
     ),
+    "plan": Verb("drumroll_cli.plan", "plan", "What would the planner decide, and why? Compare plans."),
     "simulate": Verb("drumroll_cli.simulate", "simulate", "How fast would a job be, and on how many replicas?"),
     "profile": Verb("drumroll_cli.profile", "profile", "Measure an engine's step costs on this machine."),
     "audit": Verb(
