@@ -478,6 +478,24 @@ def test_versions_are_kept_by_pins_and_bound_and_forgotten_when_nothing_needs_th
     assert desk.policy.covered(r.Covered(9, 9, 1, "c")) == ()
 
 
+@pytest.mark.parametrize("end", ["silent", "replaced", "left"])
+def test_what_a_dead_replica_had_pinned_is_kept_no_longer(rules: Rules, end: str) -> None:
+    desk = Desk(replace(rules, keep_versions=1, max_policy_lag=0, target_policy_lag=0), replicas=("r0", "r1"))
+    for holder in ("r0", "r1"):
+        desk.do(desk.policy.pin(holder, 0)[1])
+    desk.announce(1)
+    match end:
+        case "silent":
+            desk.now = rules.lease_term_s
+            desk.attest("r1", 0)
+            desk.tick()
+        case "replaced":
+            desk.do(desk.policy.register_replica(desk.now, "r0", "r0-b", 8))
+        case _:
+            desk.do(desk.policy.hand_back(desk.now, "r0", "r0-a", (), True).records)
+    assert desk.policy.state.pins == {("r1", 0)}
+
+
 def test_replay_divergence_is_journaled(rules: Rules) -> None:
     desk = Desk(rules)
     diverged = r.ReplayDiverged(0, "a", "b")
