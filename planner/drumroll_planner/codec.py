@@ -104,10 +104,10 @@ def _to_fields(value: Any) -> dict[str, Any]:
     shape = _shape(type(value))
     fields: dict[str, Any] = {}
     for name, item in zip(shape.names, shape.values(value), strict=True):
-        if isinstance(item, StrEnum):
-            fields[name] = _ENUM_NUMBERS[item.__class__][item]
-        elif type(item) in _PLAIN:
+        if item.__class__ in _PLAIN:
             fields[name] = item
+        elif isinstance(item, StrEnum):
+            fields[name] = _ENUM_NUMBERS[item.__class__][item]
         elif item.__class__ is tuple:
             fields[name] = [_to_fields(each) for each in item]
         elif isinstance(item, Mapping):
