@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from drumroll.endpoint import Endpoint
 from drumroll.errors import UserError
 from drumroll.job import ResolvedJob
 from drumroll.samples import Limits
-from drumroll.endpoint import Endpoint
 from drumroll.store import FileCredentials, connect_to, judge, require_sound
 from drumroll.testing import eventually, eventually_sync
 from drumroll.valkey import (
