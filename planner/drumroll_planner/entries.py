@@ -1,5 +1,8 @@
 """Which entries of the sample stream are needed, their bytes, and which may be deleted."""
 
+ENTRY_BYTES = 192
+"""What an entry takes in the store beside its payload: header, id, and the server's own books (120 to 190 measured)."""
+
 
 def entry_order(entry_id: str) -> tuple[int, int]:
     """Sort key of a stream id such as "1732999999999-0"."""
@@ -14,13 +17,14 @@ class Entries:
         self.needed: dict[str, int] = {}
         self.released: dict[str, int] = {}
         self.num_bytes = 0
-        """Of entries that are needed or not deleted yet."""
+        """In the store, of entries that are needed or not deleted yet."""
         self.newest = "0-0"
         """Newest entry ever reported (durable: `snapshot` keeps it)."""
 
-    def need(self, entry_id: str, num_bytes: int) -> None:
+    def need(self, entry_id: str, payload_bytes: int) -> None:
         if entry_id in self.needed:
             return
+        num_bytes = payload_bytes + ENTRY_BYTES
         self.num_bytes += num_bytes - self.released.pop(entry_id, 0)
         self.needed[entry_id] = num_bytes
         if entry_order(entry_id) > entry_order(self.newest):

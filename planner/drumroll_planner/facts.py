@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from drumroll_planner import records as r
+from drumroll_planner.entries import ENTRY_BYTES
 from drumroll_planner.lineage import checkpoint_version, rewind_state
 from drumroll_planner.records import TicketId
 from drumroll_planner.retention import forget_retired
@@ -153,7 +154,7 @@ def _accepted(state: State, record: r.Accepted) -> None:
 def _accept(state: State, sample: Sample, record: r.Accepted) -> None:
     state.counters["accepted"] += 1
     state.counters["accepted_tokens"] += record.num_tokens
-    state.counters["accepted_bytes"] += record.num_bytes
+    state.counters["accepted_bytes"] += record.num_bytes + ENTRY_BYTES
     clear_sample(state, sample)
     sample.accepted = record
     state.entries.need(record.entry_id, record.num_bytes)

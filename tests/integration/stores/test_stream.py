@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from drumroll_planner.entries import ENTRY_BYTES
 
 from drumroll.embedded import EmbeddedStore
 from drumroll.errors import CorruptError, ProtocolError, SampleLost, StoreLost, StoreUnavailable
@@ -131,6 +132,14 @@ async def test_sweeping_counts_the_orphans_and_keeps_the_young(store: EmbeddedSt
     assert len(await stream.read(refs[7:])) == 3
     with pytest.raises(CorruptError, match="not an entry id"):
         await stream.trim("+")
+
+
+async def test_an_entry_takes_no_more_beside_its_payload_than_back_pressure_counts(store: EmbeddedStore) -> None:
+    stream = SampleStream(store.connect("scheduler"), "job-1")
+    for size in (150, 2000, 9000):
+        before = (await stream.usage()).bytes
+        await asyncio.gather(*(add(stream, number, os.urandom(size)) for number in range(500)))
+        assert (await stream.usage()).bytes - before <= 500 * (size + ENTRY_BYTES)
 
 
 async def test_an_empty_stream_takes_nothing(store: EmbeddedStore) -> None:

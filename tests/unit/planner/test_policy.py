@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from drumroll_planner import records as r
 from drumroll_planner.chain import chain_digest
-from drumroll_planner.entries import Entries
+from drumroll_planner.entries import ENTRY_BYTES, Entries
 from drumroll_planner.plan import PassInputs
 from drumroll_planner.planners import FifoPlanner, ShufflePlanner, build_planner
 from drumroll_planner.policy import HandedBack, LeaseGrant, Policy, Rules, SampleReport
@@ -584,10 +584,11 @@ def test_every_lease_has_a_full_term_after_a_restart(rules: Rules) -> None:
 
 
 def test_back_pressure_holds_admission_and_asks_for_a_checkpoint(rules: Rules) -> None:
-    desk = Desk(replace(rules, max_stream_bytes=1000, max_policy_lag=4, target_policy_lag=4))
+    step_bytes = 8 * (100 + ENTRY_BYTES)
+    desk = Desk(replace(rules, max_stream_bytes=step_bytes * 5 // 4, max_policy_lag=4, target_policy_lag=4))
     desk.fill()
     assert desk.policy.checkpoint_wanted
-    assert desk.policy.gauges()["stream_bytes"] == 800
+    assert desk.policy.gauges()["stream_bytes"] == step_bytes
     # The next step may still be filled, but nothing beyond it.
     assert len(desk.lease("r0", 99)) == 8
     assert desk.lease("r0", 99) == ()
@@ -645,10 +646,10 @@ def test_a_stream_entry_is_counted_once_and_until_it_is_deleted() -> None:
     entries.release("5-0")
     entries.need("5-0", 10)
     entries.need("4-1", 3)
-    assert (entries.num_bytes, entries.newest) == (13, "5-0")
+    assert (entries.num_bytes, entries.newest) == (13 + 2 * ENTRY_BYTES, "5-0")
     entries.release("4-1")
     entries.deleted("4-1")
-    assert (entries.num_bytes, entries.released) == (10, {})
+    assert (entries.num_bytes, entries.released) == (10 + ENTRY_BYTES, {})
 
 
 def test_a_checkpoint_of_steps_that_this_ledger_decided_otherwise_covers_nothing(rules: Rules) -> None:
