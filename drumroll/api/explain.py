@@ -1,6 +1,7 @@
 """Pydantic's errors, told as sentences that name the field, its value and what to write instead."""
 
 import json
+import math
 import re
 from typing import Any
 
@@ -24,6 +25,7 @@ _MAIN_FIELD = {
     "embedded": "maxBytes",
     "checkpoint": "everySteps",
     "valueFrom": "secretKeyRef",
+    "persistentVolumeClaim": "claimName",
 }
 """What somebody most likely means who writes a plain value where an object is expected."""
 
@@ -121,6 +123,8 @@ def _wrong_type(location: Location, kind: str, given: Any) -> str:
     if kind in ("model_type", "dict_type") and not isinstance(given, dict | list) and name in _MAIN_FIELD:
         value = "…" if shown(dotted(location), given) is None else _flow(given)
         return f"expects a mapping: write {name}: {{{_MAIN_FIELD[name]}: {value}}}"
+    if isinstance(given, float) and not math.isfinite(given):
+        return "write a finite number"
     if kind == "string_type" and isinstance(given, int | float):
         return "expects a text: put it in quotes"
     if kind in ("int_type", "float_type", "bool_type") and isinstance(given, str) and _reads_as(kind, given):

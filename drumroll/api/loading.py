@@ -110,7 +110,7 @@ def parse_jobs(text: str, file: str) -> Loaded:
             continue
         found, job = _check(document, data, root, file)
         problems += found
-        if job is not None:
+        if job is not None and document.sound:
             line = document.line_of((*root, "metadata", "name"))
             jobs.append(LoadedJob(job, file, document.number, line))
             warnings += _warnings(job, document, root, file)

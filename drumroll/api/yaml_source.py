@@ -4,6 +4,7 @@
 twice is a mistake. Nothing but plain data is ever made, and its size is bounded.
 """
 
+import json
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ class Document:
     data: Any
     lines: dict[Location, int]
     """Line of each key and item, from 1."""
+    sound: bool = True
+    """False where a problem says that it cannot be read in one way alone."""
 
     def line_of(self, location: Location) -> int:
         """Line of a place, or of the nearest place around it."""
@@ -36,28 +39,66 @@ class Document:
 
 
 def parse_documents(text: str, file: str) -> tuple[list[Document], list[Problem]]:
-    """All documents that are not empty, and what keeps the text from being read."""
-    documents: list[Document] = []
-    problems: list[Problem] = []
-    number = 0
-    loader = None
+    """All documents that are not empty, and what keeps the text from being read.
+
+    Behind a document that is no YAML, reading goes on with the next `---`.
+    """
+    reading = _Reading(file)
+    lines = _without_json_tabs(text).split("\n")
+    start: int | None = 0
+    while start is not None:
+        failed_at = reading.read("\n" * start + "\n".join(lines[start:]))
+        start = None if failed_at is None else _next_document(lines, max(failed_at, start + 1))
+    return reading.documents, reading.problems
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been found in a file so far."""
+
+    file: str
+    documents: list[Document] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    number: int = 0
+
+    def read(self, text: str) -> int | None:
+        """Add a text's documents; the line (from 0) at which it stops being YAML, None where it does not."""
+        loader = None
+        try:
+            loader = _Loader(text)
+            while loader.check_node():
+                self.number += 1
+                node = loader.get_node()
+                builder = _Builder(loader, self.file, self.number)
+                data = builder.build(node, ())
+                self.problems += builder.problems
+                if data is not None:
+                    self.documents.append(Document(self.number, data, builder.lines, not builder.problems))
+        except yaml.YAMLError as error:
+            self.problems.append(_syntax_problem(error, self.file, max(self.number, 1)))
+            mark = getattr(error, "problem_mark", None)
+            return None if mark is None else int(mark.line)
+        except RecursionError:
+            self.problems.append(Problem(self.file, "nested too deeply for a job file", self.number))
+        finally:
+            if loader is not None:
+                loader.dispose()
+        return None
+
+
+def _next_document(lines: list[str], start: int) -> int | None:
+    return next((number for number in range(start, len(lines)) if re.match(r"---(\s|$)", lines[number])), None)
+
+
+def _without_json_tabs(text: str) -> str:
+    """JSON may be indented with tabs, YAML may not; inside a JSON text no bare tab can stand."""
+    if "\t" not in text or not text.lstrip().startswith("{"):
+        return text
     try:
-        loader = _Loader(text)
-        while loader.check_node():
-            number += 1
-            builder = _Builder(loader, file, number)
-            data = builder.build(loader.get_node(), ())
-            problems += builder.problems
-            if data is not None:
-                documents.append(Document(number, data, builder.lines))
-    except yaml.YAMLError as error:
-        problems.append(_syntax_problem(error, file, number + 1))
-    except RecursionError:
-        problems.append(Problem(file, "nested too deeply for a job file", number))
-    finally:
-        if loader is not None:
-            loader.dispose()
-    return documents, problems
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return text.replace("\t", " ")
 
 
 class _Loader(yaml.SafeLoader):
@@ -102,7 +143,18 @@ class _Builder:
             return self._mapping(node, location)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*location, index)) for index, item in enumerate(node.value)]
-        return self._scalar(node)
+        value = self._scalar(node)
+        return self._text(value, node, location) if isinstance(value, str) else value
+
+    def _text(self, value: str, node: yaml.Node, location: Location) -> str:
+        """The text; of what no path, name or variable can hold, a problem."""
+        found = re.search("[\0\ud800-\udfff]", value)
+        if found is None:
+            return value
+        what = "a null character" if found[0] == "\0" else "half of a surrogate pair"
+        line, path = node.start_mark.line + 1, dotted(location)
+        self.problems.append(Problem(self.file, f"holds {what}: remove it", self.number, line, path))
+        return value.encode("utf-8", "replace").decode().replace("\0", "?")
 
     def _scalar(self, node: yaml.Node) -> Any:
         try:
