@@ -15,7 +15,7 @@ from drumroll.data.prepared import DatasetInfo, Name, PreparedRow, content_diges
 from drumroll.data.prompts import EncodedPrompt, PromptEncoder, tokenizer_digest
 from drumroll.data.reading import read_rows
 from drumroll.data.tasks import read_tasks
-from drumroll.errors import DataError
+from drumroll.errors import DataError, JobError
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +84,7 @@ class _Loader:
         columns = self._columns(rows, source, field)
         examples = self._check_rows(rows, columns)
         encoded = self._encode(examples, columns, rows)
+        self._require_known_tokens(encoded)
         kept = self._within_limit(examples, encoded, columns, rows)
         prepared = [
             PreparedRow(example.row, prompt.token_ids, prompt.text, _reward_inputs(example)) for example, prompt in kept
@@ -130,6 +131,15 @@ class _Loader:
         if problems:
             raise report(problems, origin=rows.origin, num_rows=len(rows.rows))
         return [result for result in results if isinstance(result, EncodedPrompt)]
+
+    def _require_known_tokens(self, encoded: list[EncodedPrompt]) -> None:
+        size = self.encoder.vocab_size
+        largest = max((max(prompt.token_ids) for prompt in encoded), default=0)
+        if size is not None and largest >= size:
+            raise JobError(
+                f"model.path: the tokenizer made token {largest}, but the model's config.json has vocab_size {size}: "
+                "they belong to different models"
+            )
 
     def _within_limit(
         self, examples: list[Example], encoded: list[EncodedPrompt], columns: ColumnMap, rows: Rows

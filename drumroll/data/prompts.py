@@ -77,6 +77,11 @@ class PromptEncoder:
         return self._template is not None or bool(getattr(self._tokenizer, "chat_template", None))
 
     @property
+    def vocab_size(self) -> int | None:
+        """Tokens that the model has embeddings of, by its config.json; None where that does not say."""
+        return _model_vocabulary(self._model_dir)
+
+    @property
     def pad_token_id(self) -> int | None:
         value = self._tokenizer.pad_token_id
         return None if value is None else int(value)
@@ -192,6 +197,15 @@ def _model_eos(model_dir: Path) -> list[int]:
         if value is not None:
             return [int(token) for token in (value if isinstance(value, list) else [value])]
     return []
+
+
+def _model_vocabulary(model_dir: Path) -> int | None:
+    try:
+        config = json.loads((model_dir / "config.json").read_text(encoding="utf-8"))
+        size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return size if isinstance(size, int) else None
 
 
 def tokenizer_digest(model_dir: Path) -> str:

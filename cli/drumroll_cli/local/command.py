@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,15 +55,14 @@ def execute(options: Options) -> int:
     Raises:
         UserError: before anything was started; nothing is left behind then.
     """
-    # A scheduler that is not up yet is no news here: the view shows it.
-    logging.getLogger("drumroll").setLevel(logging.ERROR)
     console = Console()
     began = time.monotonic()
     run, pods, lock = _resumed(options, console) if options.resume else _created(options, console)
     try:
         given = gpus.assign(pods, gpus.find())
         _warn_of_secrets(pods, console)
-        outcome = asyncio.run(_watch(run, pods, given, console, plain=options.plain, began=began))
+        with _quiet("drumroll.rpc"):
+            outcome = asyncio.run(_watch(run, pods, given, console, plain=options.plain, began=began))
         _draw(run, console)
         return _last_word(run, outcome, console, seconds=time.monotonic() - began)
     finally:
@@ -139,7 +139,7 @@ def _check(job: RLJob, resolved: ResolvedJob, path: Path) -> None:
     parameters = preflight.require_model(job.spec, Path(resolved.layout.model_dir))
     need = preflight.needs(job.spec, parameters)
     if not gpus.find():
-        preflight.require_memory(job.spec, need, psutil.virtual_memory().available)
+        preflight.require_memory(job.spec, need, preflight.available_memory())
     preflight.require_disk(need, path)
     check_reward(job.spec, Path(resolved.layout.source_dir))
 
@@ -161,6 +161,18 @@ def _warn_of_secrets(pods: list[LocalPod], console: Console) -> None:
         console.print(
             f"warning: {name} comes from a Secret on a cluster; here it is not set in your shell", style="yellow"
         )
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """A scheduler that is not up yet is no news here: the view shows it."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 async def _watch(

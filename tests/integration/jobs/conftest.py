@@ -15,9 +15,11 @@ import pytest
 import yaml
 from drumroll_cli import main as cli
 from drumroll_cli.story import JobStory, find_job_dir, read_story
+from drumroll_planner import records as r
 from drumroll_trainer.learner.tiny_model import make_tiny_model
 from typer.testing import CliRunner
 
+from drumroll.job import ResolvedJob
 from drumroll.testing import eventually_sync
 
 DRUMROLL = Path(sys.executable).parent / "drumroll"
@@ -227,6 +229,15 @@ class LocalJob:
     def job_dir(self) -> Path:
         return find_job_dir(self.run_dir)
 
+    @property
+    def resolved(self) -> ResolvedJob:
+        return ResolvedJob.load(self.run_dir / "job.json")
+
+    @property
+    def notes(self) -> set[str]:
+        """Reasons of what was journaled for people."""
+        return {record.reason for record in self.read().records if isinstance(record, r.Noted)}
+
     def read(self) -> JobStory:
         """The journal."""
         return read_story(self.run_dir)
@@ -257,6 +268,12 @@ def drumroll(*arguments: str) -> tuple[int, str]:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of 14,000 parameters that speaks characters."""
     return make_tiny_model(tmp_path_factory.mktemp("tiny"), seed=0, hidden=32, layers=1, heads=1, max_tokens=128)
+
+
+@pytest.fixture(scope="session")
+def new_job() -> Callable[..., LocalJob]:
+    """new_job(folder, model, **changes of the spec), to be ended by the caller."""
+    return lambda folder, model, **changes: LocalJob(folder, model, merged(SPEC, changes))
 
 
 @pytest.fixture
