@@ -5,13 +5,14 @@ that is wrong.
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from drumroll.data.files import Row
-from drumroll.data.layouts import MISSING, ColumnMap, lookup
+from drumroll.data.layouts import MISSING, ColumnMap, lookup, parse_json_column
 from drumroll.errors import DataError
 
 Message = dict[str, Any]
@@ -47,9 +48,7 @@ class Example:
 def check_row(row: Row, number: int, columns: ColumnMap, *, needs_answer: bool) -> Example | list[Problem]:
     """Check one row; `number` counts from 1."""
     problems: list[Problem] = []
-    parsed = dict(row)
-    for name in columns.json_columns:
-        _parse_json_column(parsed, name, number, problems)
+    parsed = _with_json(row, number, columns, problems)
     prompt = _check_prompt(lookup(parsed, columns.prompt), number, columns.prompt, problems)
     answer = _optional(lookup(parsed, columns.answer)) if columns.answer else None
     if needs_answer and columns.answer:
@@ -69,30 +68,14 @@ def _optional(value: Any) -> Any:
     return None if value is MISSING else value
 
 
-def _parse_json_column(row: Row, name: str, number: int, problems: list[Problem]) -> None:
-    value = lookup(row, name)
-    if not isinstance(value, str):
-        return
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        problems.append(Problem(number, name, f"is listed in jsonColumns but is not JSON: {error}"))
-        return
-    _replace(row, name, parsed)
-
-
-def _replace(row: Row, path: str, value: Any) -> None:
-    """Set a column, nested ones in copies of what holds them."""
-    if path in row:
-        row[path] = value
-        return
-    head, _, rest = path.partition(".")
-    while head not in row:
-        step, _, rest = rest.partition(".")
-        head = f"{head}.{step}"
-    inner = dict(row[head])
-    _replace(inner, rest, value)
-    row[head] = inner
+def _with_json(row: Row, number: int, columns: ColumnMap, problems: list[Problem]) -> Row:
+    parsed = dict(row)
+    for name in columns.json_columns:
+        try:
+            parse_json_column(parsed, name)
+        except (ValueError, RecursionError) as error:
+            problems.append(Problem(number, name, f"is listed in jsonColumns but is not JSON: {error}"))
+    return parsed
 
 
 def _check_prompt(value: Any, number: int, column: str, problems: list[Problem]) -> str | list[Message] | None:
@@ -153,17 +136,24 @@ def _has_text(content: Any) -> bool:
 
 
 def _check_answer(value: Any, number: int, column: str, problems: list[Problem]) -> None:
-    what = None
-    if value is MISSING:
-        what = "is missing"
-    elif value is None:
-        what = "is null"
-    elif isinstance(value, str | list | dict) and (not value or (isinstance(value, str) and not value.strip())):
-        what = "is empty"
-    elif isinstance(value, dict):
-        what = "is a mapping; the reward needs text, a number, or a list of accepted answers"
+    what = "is missing" if value is MISSING else _answer_fault(value)
+    if what is None and isinstance(value, list):
+        faults = (_answer_fault(member) for member in value)
+        what = next((f"has a member that {fault}" for fault in faults if fault is not None), None)
     if what is not None:
         problems.append(Problem(number, column, what))
+
+
+def _answer_fault(value: Any) -> str | None:
+    if value is None:
+        return "is null"
+    if isinstance(value, str | list | dict) and (not value or (isinstance(value, str) and not value.strip())):
+        return "is empty"
+    if isinstance(value, dict):
+        return "is a mapping; the reward needs text, a number, or a list of accepted answers"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"is {value}, which no answer can equal"
+    return None
 
 
 def _check_tools(value: Any, number: int, columns: ColumnMap, problems: list[Problem]) -> list[Any] | None:

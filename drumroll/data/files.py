@@ -87,8 +87,10 @@ def _array_rows(path: Path, text: str, max_rows: int | None) -> Iterator[Row]:
 def _parse(path: Path, where: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{path}, {where}: not JSON: {error}") from error
+    # JSONDecodeError, and a number of more digits than Python reads.
+    except (ValueError, RecursionError) as error:
+        form = "; a .json file is one array of objects, or one object a line" if path.suffix == ".json" else ""
+        raise DataError(f"{path}, {where}: not JSON: {error}{form}") from error
 
 
 def _object(path: Path, where: str, value: Any) -> Row:

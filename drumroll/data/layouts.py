@@ -3,7 +3,9 @@
 Pure. A layout is chosen once, from the column names; a file whose columns leave a choice is refused with what to write.
 """
 
+import contextlib
 import difflib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +51,40 @@ def lookup(row: Mapping[str, Any], path: str) -> Any:
     return MISSING
 
 
+def parse_json_column(row: dict[str, Any], path: str) -> None:
+    """Replace a column's text by the JSON value that it is; what is no text stays as it is.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    value = lookup(row, path)
+    if isinstance(value, str):
+        _replace(row, path, json.loads(value))
+
+
+def _replace(row: dict[str, Any], path: str, value: Any) -> None:
+    """Set a column, nested ones in copies of what holds them."""
+    if path in row:
+        row[path] = value
+        return
+    head, _, rest = path.partition(".")
+    while head not in row:
+        step, _, rest = rest.partition(".")
+        head = f"{head}.{step}"
+    inner = dict(row[head])
+    _replace(inner, rest, value)
+    row[head] = inner
+
+
+def _with_json(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The row with its JSON columns opened, as far as they are JSON: what is not is told when rows are checked."""
+    opened = dict(row)
+    for name in names:
+        with contextlib.suppress(ValueError, RecursionError):
+            parse_json_column(opened, name)
+    return opened
+
+
 def map_columns(rows: Iterable[Mapping[str, Any]], names: Iterable[str], wanted: Columns, *, field: str) -> ColumnMap:
     """Recognise the layout of rows with these column names and apply the job's overrides.
 
@@ -59,7 +95,7 @@ def map_columns(rows: Iterable[Mapping[str, Any]], names: Iterable[str], wanted:
         DataError: no prompt column is recognised, or several could hold the answer.
     """
     columns = tuple(names)
-    rows = list(rows)
+    rows = [_with_json(row, wanted.json_columns) for row in rows] if wanted.json_columns else list(rows)
     for part in ("prompt", "answer", "tools", "metadata"):
         _check_override(rows, columns, getattr(wanted, part), f"{field}.columns.{part}")
     for name in wanted.json_columns:
@@ -100,6 +136,7 @@ def _recognise(
     for layout, prompt, answer in (
         ("areal", "messages", "answer"),
         ("roll", "messages", "ground_truth"),
+        ("slime", "messages", "label"),
         ("openrlhf", "input", "label"),
         ("gsm8k", "question", "answer"),
     ):

@@ -108,7 +108,7 @@ def _is_data(name: str) -> bool:
 
 def _split_of(name: str) -> str:
     path = PurePosixPath(name)
-    sharded = re.match(r"^(?:.*-)?(\w+)-\d{5}-of-\d{5}$", path.stem)
+    sharded = re.match(r"^(?:.*-)?(\w+)-\d{5}-of-\d{5}(?:-[0-9a-f]{16})?$", path.stem)
     if sharded:
         return sharded.group(1)
     head = re.split(r"[-_.]", path.stem)[0]

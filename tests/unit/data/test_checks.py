@@ -53,6 +53,11 @@ def test_a_prompt_that_says_nothing_is_a_problem(prompt: Any, what: str) -> None
         ({"answer": " "}, "is empty"),
         ({"answer": []}, "is empty"),
         ({"answer": {"a": 1}}, "is a mapping; the reward needs text, a number, or a list of accepted answers"),
+        ({"answer": float("nan")}, "is nan, which no answer can equal"),
+        ({"answer": float("-inf")}, "is -inf, which no answer can equal"),
+        ({"answer": ["4", None]}, "has a member that is null"),
+        ({"answer": [""]}, "has a member that is empty"),
+        ({"answer": [float("nan")]}, "has a member that is nan, which no answer can equal"),
     ],
 )
 def test_a_missing_answer_is_a_problem_where_the_reward_needs_one(row: dict[str, Any], what: str) -> None:

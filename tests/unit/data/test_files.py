@@ -142,3 +142,21 @@ def test_all_formats_give_the_same_rows(
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\r\n" for row in rows), newline="")
     pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
     assert read_file(folder / "rows.jsonl") == read_file(folder / "rows.parquet") == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("long.jsonl", '{"answer": ' + "9" * 5000 + "}"),
+        ("deep.jsonl", '{"answer": ' + "[" * 100_000 + "}"),
+        ("open.jsonl", '{"answer": "'),
+        ("word.jsonl", "answer"),
+        ("one.json", '{\n "answer": 1\n}'),
+        ("many.json", '[{"answer": 1},'),
+    ],
+)
+def test_whatever_is_no_json_is_an_error_of_the_data(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match="not JSON") as caught:
+        read_file(tmp_path / name)
+    assert ("one array of objects, or one object a line" in str(caught.value)) == name.endswith(".json")

@@ -32,6 +32,7 @@ def _map(row: dict[str, Any], columns: Columns = Columns()) -> tuple[str, str, s
         ({"messages": [], "tag": "", "ground_truth": "1"}, ("roll", "messages", "ground_truth", None, None)),
         ({"input": "", "label": "1"}, ("openrlhf", "input", "label", None, None)),
         ({"question": "", "answer": "1"}, ("gsm8k", "question", "answer", None, None)),
+        ({"messages": [], "label": "1"}, ("slime", "messages", "label", None, None)),
         ({"messages": []}, ("trl", "messages", None, None, None)),
     ],
 )
@@ -76,3 +77,17 @@ def test_lookup_prefers_the_column_of_that_very_name() -> None:
     assert lookup({"a": 5}, "a.b") is MISSING
     assert lookup({"a": {}}, "a.b.c") is MISSING
     assert lookup({}, "a") is MISSING
+
+
+def test_a_dot_goes_into_columns_that_are_json() -> None:
+    row = {
+        "prompt": "",
+        "reward_model": '{"ground_truth": "1"}',
+        "task": '{"gold": {"text": "2"}}',
+        "other": "not {json",
+    }
+    opened = ["reward_model", "task", "other"]
+    assert _map(row, Columns(json_columns=opened))[:3] == ("verl", "prompt", "reward_model.ground_truth")
+    assert _map(row, Columns(json_columns=opened, answer="task.gold.text"))[2] == "task.gold.text"
+    with pytest.raises(JobError, match=r"no row has a column 'task\.gold\.text'"):
+        _map(row, Columns(answer="task.gold.text"))

@@ -333,3 +333,13 @@ def test_generated_tasks_without_their_package_say_what_is_missing(
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
     with pytest.raises(JobError, match="generated tasks need the package reasoning-gym"):
         check(job(None, reward="tasks", tasks=[{"name": "leg_counting"}]), model_dir=model_dir, source_dir=tmp_path)
+
+
+def test_an_answer_inside_a_json_column_is_found_and_given_to_the_reward(
+    prepared: Callable[[RLJobSpec], PreparedDataset], job: Job, write_jsonl: Write
+) -> None:
+    path = write_jsonl([{"prompt": "1+1?", "reward_model": '{"ground_truth": "2"}'}])
+    data = prepared(job(path, columns={"jsonColumns": ["reward_model"]}))
+    assert data.info.layout == "verl"
+    assert data.reward_inputs(0)["answer"] == "2"
+    assert data.reward_inputs(0)["reward_model"] == {"ground_truth": "2"}

@@ -27,6 +27,12 @@ ROWS = [{"prompt": "a"}, {"prompt": "b"}]
         (["questions.jsonl"], "train", [0]),
         (["my_set-00000-of-00001.parquet"], "my_set", [0]),
         (["train_prefs-00000-of-00001.parquet", "train-00000-of-00001.parquet"], "train", [1]),
+        (["data/train-00000-of-00001-a09b74b3ef9c3b56.parquet", "data/test-00000-of-00001.parquet"], "train", [0]),
+        (
+            ["train_sft-00000-of-00001-a3ecf92756993583.parquet", "train_gen-00000-of-00001-a3ecf92756993583.parquet"],
+            "train_gen",
+            [1],
+        ),
     ],
 )
 def test_a_split_is_found_by_names_alone(names: list[str], split: str, chosen: list[int]) -> None:
