@@ -124,6 +124,18 @@ def check_unchanged(
     return (opened,)
 
 
+def doubts(rules: Rules) -> tuple[r.Record, ...]:
+    """What is allowed in a job and its data but probably not meant."""
+    if rules.num_prompts >= rules.prompts_per_step:
+        return ()
+    message = (
+        f"data.train has {rules.num_prompts} prompts, fewer than promptsPerStep ({rules.prompts_per_step}): "
+        "a step holds some of them more than once"
+    )
+    logger.warning("%s", message)
+    return (r.Noted("DataSmallerThanStep", message),)
+
+
 def opening_record(job: ResolvedJob, dataset: PreparedDataset) -> r.JobOpened:
     """What a job is opened with."""
     return r.JobOpened(
@@ -212,7 +224,7 @@ async def open_job(job: ResolvedJob, redis: Redis, *, clock: Clock, accept: Acce
     core.policy.restored(clock.monotonic())
     for step in missing_rows(core.story, core.metrics.last_step):
         core.metrics.add_step(metrics_row(step, {}))
-    core.take(opening)
+    core.take((*opening, *(doubts(rules) if opening else ())))
     if was_lost and snapshot is not None and snapshot.checkpoint is not None:
         core.take(_coverage_of(core, snapshot))
     return Opened(core, was_lost)
