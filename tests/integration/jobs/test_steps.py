@@ -31,6 +31,9 @@ def test_a_data_set_smaller_than_a_step_is_passed_over_until_the_last_step_is_sh
     assert [len(step.tickets) for step in decided(job)] == [4, 4, 1]
     rows = Counter(ticket.row for step in decided(job) for ticket in step.tickets)
     assert rows == {0: 3, 1: 3, 2: 3}
+    warning = "data.train has 3 prompts, fewer than promptsPerStep (4)"
+    assert [n for n in job.read().records if isinstance(n, r.Noted) and warning in n.message]
+    assert warning in job.log("scheduler")
     ends = Counter(record.end for record in job.read().records if isinstance(record, r.Ended) for _ in record.tickets)
     assert ends == {r.TicketEnd.COVERED: 9}
 
@@ -63,3 +66,13 @@ def test_under_mask_the_trainer_goes_on_and_tokens_over_the_bound_are_masked(mak
     masked = {row["step"] for row in job.metrics if row.get("tokens/masked", 0) > 0}
     assert late == masked, (late, masked, job.metrics[-1])
     assert "all equal" in job.replay()[1]
+
+
+def test_a_stream_that_fills_up_asks_for_checkpoints_and_holds_admission(make_job: MakeJob) -> None:
+    job = make_job(
+        steps=40, prompts=60, trainer={"checkpoint": {"everySteps": 1000}}, stream={"embedded": {"maxBytes": "96Ki"}}
+    ).start()
+    job.complete()
+    covered = [record.step for record in job.read().records if isinstance(record, r.Covered)]
+    assert len(covered) > 1, "no checkpoint but the last"
+    assert max(row["queue_stream_bytes"] for row in job.metrics) <= 0.95 * 96 * 1024
