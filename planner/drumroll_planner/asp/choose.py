@@ -246,7 +246,7 @@ class _Bench:
             return f"the best other order, {best}, is predicted to save {gain:.1%}: below the threshold of {threshold}"
         if not self.shapes:
             return "the pass is too short for cycles, or cycles are limited to one step"
-        return f"{force.limited_by} set the pace (theta {force.theta:.2f}): no order can save {_WORTH_SIMULATING:.0%}"
+        return f"{force.limited_by} (theta {force.theta:.2f}): no order can save {_WORTH_SIMULATING:.0%}"
 
 
 def _seconds(result: SimResult) -> float:

@@ -32,8 +32,8 @@ class Pressure:
     def limited_by(self) -> str:
         """What sets the pace, in words."""
         if self.theta > 1.0:
-            return "the longest answers"
-        return "generation" if self.generation_s >= self.training_s else "the trainer"
+            return "the longest answers set the pace"
+        return f"{'generation' if self.generation_s >= self.training_s else 'the trainer'} sets the pace"
 
 
 def pressure(fleet: FleetModel, rules: Rules, *, lengths: npt.NDArray[np.int32], prompt_tokens: float) -> Pressure:

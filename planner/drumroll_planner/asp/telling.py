@@ -52,7 +52,7 @@ def explained(plan: AspPlan) -> list[str]:
         lines.append(
             f"Pace: a step alone would take {_seconds(force.generation_s)} to generate, {_seconds(force.training_s)} "
             f"to train, and {_seconds(force.longest_s)} for its longest answer. theta = longest / (bound + 1) / the "
-            f"larger of the others = {force.theta:.2f}: {force.limited_by} set the pace."
+            f"larger of the others = {force.theta:.2f}: {force.limited_by}."
         )
     mix = told.mix
     if mix.shuffled_steps:

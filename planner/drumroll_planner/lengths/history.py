@@ -65,7 +65,7 @@ class History:
     def __init__(self, num_rows: int) -> None:
         self.level = Running(_LEVEL_ANSWERS, float(np.log(512.0)))
         self.within = Running(_VARIANCE_ANSWERS, 0.25)
-        self.drift = Running(_VARIANCE_ANSWERS, 0.05)
+        self.drift = Running(_VARIANCE_ANSWERS, 0.1)
         self.seen = np.zeros(num_rows, np.bool_)
         self._weight = np.zeros(num_rows, np.float32)
         self._mean = np.zeros(num_rows, np.float32)
