@@ -228,14 +228,14 @@ def _draw(run: rundir.RunDir, console: Console) -> None:
 
     path = run.path / "run.svg"
     if draw(run.metrics, run.timeline, path, title=run.job.name, max_lag=run.job.spec.max_policy_lag):
-        console.print(f"picture: {path}", highlight=False)
+        console.print(f"picture: {path}", highlight=False, soft_wrap=True)
 
 
 def _last_word(run: rundir.RunDir, outcome: Outcome, console: Console, *, seconds: float) -> int:
     minutes, rest = divmod(round(seconds), 60)
     if outcome.kind == "complete":
         console.print(f"{run.job.name} is complete after {minutes}:{rest:02d}", style="bold green", highlight=False)
-        console.print(f"weights: {run.job.layout.weights_dir}", highlight=False)
+        console.print(f"weights: {run.job.layout.weights_dir}", highlight=False, soft_wrap=True)
         return EXIT_OK
     if outcome.kind == "stopped":
         console.print(f"stopped; go on with: drumroll run --resume {run.path}", style="bold yellow", highlight=False)

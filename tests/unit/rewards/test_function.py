@@ -147,3 +147,50 @@ def test_a_function_that_cannot_be_loaded_says_why(
         FunctionReward.load(f"{name}:score", source_dir="/jobs")
     assert f"reward.function {name}:score" in str(caught.value)
     assert message in str(caught.value)
+
+
+def _all_named(
+    prompts: Any, completions: Any, completion_ids: Any, trainer_state: Any, log_extra: Any, log_metric: Any
+) -> Any:
+    return _logged(completions, trainer_state, log_extra, log_metric)
+
+
+def _optional(completions: Any, log_extra: Any = None, log_metric: Any = None, **kwargs: Any) -> Any:
+    return _logged(completions, kwargs["trainer_state"], log_extra, log_metric)
+
+
+def _any(completions: Any, **kwargs: Any) -> Any:
+    return _logged(completions, kwargs["trainer_state"], kwargs["log_extra"], kwargs["log_metric"])
+
+
+def _logged(completions: Any, trainer_state: Any, log_extra: Any, log_metric: Any) -> Any:
+    assert trainer_state is None
+    log_extra("extracted", ["?"] * len(completions))
+    log_metric("accuracy", np.float32(0.5))
+    return [1.0, None]
+
+
+@pytest.mark.parametrize("function", [_all_named, _optional, _any])
+def test_what_trls_trainer_gives_is_given_here_too(function: Callable[..., Any]) -> None:
+    reward = FunctionReward("m:score", function)
+    for _ in range(2):
+        assert reward.score(_batch(["a", "b"], answer=["1", "2"])) == [
+            (1.0, {"accuracy": 0.5, "unscored": 0.0}),
+            (0.0, {"accuracy": 0.5, "unscored": 1.0}),
+        ]
+
+
+def test_a_column_of_such_a_name_is_the_column() -> None:
+    def score(completions: Any, log_extra: Any, **columns: Any) -> Any:
+        return log_extra
+
+    assert FunctionReward("m:score", score).score(_batch(["a"], log_extra=[0.25])) == [(0.25, {"unscored": 0.0})]
+
+
+@pytest.mark.parametrize("value", [float("nan"), None, "1", [1.0]])
+def test_a_metric_that_is_no_number_is_refused(value: Any) -> None:
+    def score(completions: Any, log_metric: Any) -> Any:
+        log_metric("accuracy", value)
+
+    with pytest.raises(RewardError, match=r"m:score: log_metric\('accuracy'\) takes a number, not"):
+        FunctionReward("m:score", score).score(_batch(["a"]))

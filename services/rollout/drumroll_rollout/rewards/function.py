@@ -3,9 +3,10 @@
     fn(prompts=…, completions=…, completion_ids=…, **columns) -> list[float | None]      sync or async
 
 Prompts and completions are in conversational form (lists of messages) where the data set's prompts are. Every other
-column comes as a list with one entry per completion, and so do `answer`, `metadata` and `data_source`. What comes
-back is held to its contract: one finite number (or None: 0.0, counted as `unscored`) per completion, nothing
-broadcast, nothing reshaped.
+column comes as a list with one entry per completion, and so do `answer`, `metadata` and `data_source`. TRL's
+`trainer_state`, `log_extra` and `log_metric` are None, a function that keeps nothing, and one whose numbers become
+metric parts of the call's completions. What comes back is held to its contract: one finite number (or None: 0.0,
+counted as `unscored`) per completion, nothing broadcast, nothing reshaped.
 """
 
 import asyncio
@@ -60,24 +61,26 @@ class FunctionReward:
         return cls(name, function)
 
     def score(self, batch: Batch) -> Sequence[Score]:
-        value = self._function(**self._arguments(batch))
+        logged: dict[str, float] = {}
+        value = self._function(**self._arguments(batch, logged))
         if inspect.isawaitable(value):
             # One loop for all calls: what a function keeps between them, such as a client's session, belongs to it.
             self._loop = self._loop or asyncio.new_event_loop()
             value = self._loop.run_until_complete(_awaited(value))
         rewards = checked_rewards(self.name, value, expected=len(batch.completions))
-        return [(0.0, {"unscored": 1.0}) if reward is None else (reward, {"unscored": 0.0}) for reward in rewards]
+        return [(reward or 0.0, logged | {"unscored": float(reward is None)}) for reward in rewards]
 
-    def _arguments(self, batch: Batch) -> dict[str, Any]:
+    def _arguments(self, batch: Batch, logged: dict[str, float]) -> dict[str, Any]:
         arguments = function_arguments(batch)
         required, accepted = self._accepts
-        missing = [name for name in required if name not in arguments]
+        given = trainer_arguments(self.name, logged) | arguments
+        missing = [name for name in required if name not in given]
         if missing:
             raise RewardError(
                 f"reward.function {self.name} asks for {', '.join(map(repr, missing))}, which no column "
                 f"provides; there are {', '.join(map(repr, arguments))}"
             )
-        return arguments if accepted is None else {name: arguments[name] for name in accepted if name in arguments}
+        return given if accepted is None else {name: given[name] for name in accepted if name in given}
 
 
 async def _awaited(value: Any) -> Any:
@@ -120,6 +123,18 @@ def function_arguments(batch: Batch) -> dict[str, Any]:
         "completions": completions,
         "completion_ids": batch.completion_ids,
     }
+
+
+def trainer_arguments(name: str, logged: dict[str, float]) -> dict[str, Any]:
+    """What TRL's trainer gives to reward functions beside the columns; `log_metric` writes into `logged`."""
+
+    def log_metric(metric: str, value: Any) -> None:
+        number = _number(value)
+        if number is None or number is _NOT_A_NUMBER:
+            raise RewardError(f"reward.function {name}: log_metric({metric!r}) takes a number, not {_described(value)}")
+        logged[str(metric)] = number
+
+    return {"trainer_state": None, "log_extra": lambda column, values: None, "log_metric": log_metric}
 
 
 def checked_rewards(name: str, value: Any, *, expected: int) -> list[float | None]:
