@@ -19,7 +19,7 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Overrides spec.seed.")] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", help="Overrides spec.steps; with --resume: run longer.")
+        int | None, typer.Option("--steps", help="Overrides spec.steps; with --resume: of a run that is not complete.")
     ] = None,
     sets: Annotated[
         list[str] | None,

@@ -73,6 +73,17 @@ def read_story(path: Path) -> JobStory:
     return JobStory(job.model_copy(update={"layout": layout}), _records(entries))
 
 
+def completed_steps(path: Path) -> int | None:
+    """Steps of a run that is complete; None where it is not, or where its journal cannot tell."""
+    try:
+        story = read_story(path)
+    except (UserError, CorruptError):
+        return None
+    ends = [record for record in story.records if isinstance(record, r.JobEnded)]
+    complete = bool(ends) and ends[-1].outcome is r.JobOutcome.COMPLETE
+    return len(story.decisions()) if complete else None
+
+
 def _records(entries: Sequence[tuple[int, bytes]]) -> tuple[r.Record, ...]:
     records = []
     for seq, data in entries:

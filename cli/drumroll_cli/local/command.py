@@ -27,6 +27,7 @@ from drumroll_cli.local.podspec import LocalPod, parse_pod
 from drumroll_cli.local.process import adopt_orphans
 from drumroll_cli.local.runner import LocalRunner, Outcome
 from drumroll_cli.local.view import View, print_steps
+from drumroll_cli.story import completed_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ def _resumed(options: Options, console: Console) -> Ready:
     old = rundir.read(path)
     lock = rundir.hold(path)
     job = with_overrides(read_job(path / "source.json"), seed=None, steps=options.steps, sets=options.sets)
+    _refuse_after_end(path, job)
     source_dir = Path(old.job.layout.source_dir)
     resolved = rundir.resolve(job, path, uid=old.job.uid, source_dir=source_dir, port=options.port)
     _check(job, resolved, path)
@@ -105,6 +107,20 @@ def _resumed(options: Options, console: Console) -> Ready:
     run = rundir.create(job, resolved, path)
     console.print(f"going on with {path}", highlight=False, soft_wrap=True)
     return run, _pods(resolved, path, accept_data_change=bool(changed)), lock
+
+
+def _refuse_after_end(path: Path, job: RLJob) -> None:
+    """The end of a job is journaled: nothing can be trained behind it.
+
+    Raises:
+        UserError: another number of steps is asked of a run that is complete.
+    """
+    done, wanted = completed_steps(path), job.spec.steps
+    if done is not None and wanted is not None and wanted != done:
+        raise UserError(
+            f"--steps {wanted}: {path} is complete after {done} steps; to train further, run another job with "
+            f"resumeFrom: {path}"
+        )
 
 
 def _data_change(job: ResolvedJob, *, accept: bool) -> str | None:

@@ -36,6 +36,10 @@ def test_ctrl_c_drains_and_resume_goes_on_to_the_end(make_job: MakeJob) -> None:
     assert job.audit()[0] == job.replay()[0] == 0
     assert lost_tokens(job.log("rollout-0")) == [0, 0]
     assert not (job.run_dir / "processes.json").exists()
+    for steps in ("5", "9"):
+        assert job.start("--steps", steps, resume=True).wait() == 2, job.story
+        assert "is complete after 6 steps" in " ".join(job.output.split())
+    assert job.steps == 6
 
 
 def test_sigterm_of_a_replica_loses_no_token(make_job: MakeJob) -> None:
