@@ -1,7 +1,7 @@
 """What a row must be before anything starts, and the report on those that are not.
 
-Pure: a row in, an Example or problems out. Every row is looked at, so that one run of `drumroll validate` shows all
-that is wrong.
+Pure: a row in, an Example or problems out. Every row is looked at, so that one report shows all that is
+wrong.
 """
 
 import json

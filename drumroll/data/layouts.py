@@ -85,10 +85,13 @@ def _with_json(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return opened
 
 
-def map_columns(rows: Iterable[Mapping[str, Any]], names: Iterable[str], wanted: Columns, *, field: str) -> ColumnMap:
+def map_columns(
+    rows: Iterable[Mapping[str, Any]], names: Iterable[str], wanted: Columns, *, field: str, needs_answer: bool = True
+) -> ColumnMap:
     """Recognise the layout of rows with these column names and apply the job's overrides.
 
-    `field` is the job field for messages, such as `data.train`.
+    `field` is the job field for messages, such as `data.train`. Without `needs_answer`, of several columns that could
+    hold the answer only the one of that very name does.
 
     Raises:
         JobError: an override names a column that no row has.
@@ -108,7 +111,8 @@ def map_columns(rows: Iterable[Mapping[str, Any]], names: Iterable[str], wanted:
             f"set {field}.columns.prompt"
         )
     if wanted.answer is None and layout == "trl":
-        answer = _single_answer([name for name in ANSWER_COLUMNS if name in columns and name != prompt], field=field)
+        candidates = [name for name in ANSWER_COLUMNS if name in columns and name != prompt]
+        answer = _single_answer(candidates, field=field, needs_answer=needs_answer)
     overridden = wanted.prompt is not None or wanted.answer is not None
     return ColumnMap(
         layout="custom" if overridden else layout,
@@ -146,7 +150,9 @@ def _recognise(
     return "trl", prompt_only, None, metadata
 
 
-def _single_answer(candidates: list[str], *, field: str) -> str | None:
+def _single_answer(candidates: list[str], *, field: str, needs_answer: bool) -> str | None:
+    if len(candidates) > 1 and not needs_answer:
+        return "answer" if "answer" in candidates else None
     if len(candidates) > 1:
         raise DataError(
             f"{field}: the columns {_listed(candidates)} could each hold the answer; set {field}.columns.answer"

@@ -46,7 +46,7 @@ def prepare(spec: RLJobSpec, *, model_dir: Path, source_dir: Path, out_dir: Path
 
 
 def check(spec: RLJobSpec, *, model_dir: Path, source_dir: Path) -> DatasetInfo:
-    """All checks of `prepare`, without writing anything: for `drumroll validate` and for resume.
+    """All checks of `prepare`, without writing anything: for resume.
 
     Raises:
         JobError: a field of the job is wrong: column overrides, the model's tokenizer or template, tasks.
@@ -103,7 +103,7 @@ class _Loader:
     def _columns(self, rows: Rows, source: DataSource, field: str) -> ColumnMap:
         if source.tasks:
             return ColumnMap("tasks", "prompt", "answer", None, "metadata")
-        columns = map_columns(rows.rows, rows.columns, source.columns, field=field)
+        columns = map_columns(rows.rows, rows.columns, source.columns, field=field, needs_answer=self.needs_answer)
         if columns.answer is None and self.needs_answer:
             raise DataError(
                 f"{field}: reward.type {self.spec.reward.type} compares with an answer, but {rows.origin} has no "

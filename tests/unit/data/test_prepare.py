@@ -343,3 +343,16 @@ def test_an_answer_inside_a_json_column_is_found_and_given_to_the_reward(
     assert data.info.layout == "verl"
     assert data.reward_inputs(0)["answer"] == "2"
     assert data.reward_inputs(0)["reward_model"] == {"ground_truth": "2"}
+
+
+def test_a_reward_function_gets_all_columns_that_could_hold_the_answer_by_name(
+    prepared: Callable[[RLJobSpec], PreparedDataset], job: Job, write_jsonl: Write
+) -> None:
+    row = {"prompt": "1+1?", "solution": "one and one is 2", "answer": "2"}
+    inputs = prepared(job(write_jsonl([row]))).reward_inputs(0)
+    assert (inputs["answer"], inputs["solution"]) == ("2", "one and one is 2")
+    del row["answer"]
+    inputs = prepared(job(write_jsonl([row | {"label": "2"}]))).reward_inputs(0)
+    assert (inputs["answer"], inputs["solution"], inputs["label"]) == (None, "one and one is 2", "2")
+    with pytest.raises(DataError, match="could each hold the answer"):
+        prepared(job(write_jsonl([row | {"label": "2"}]), reward="math"))

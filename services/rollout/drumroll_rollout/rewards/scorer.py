@@ -169,7 +169,7 @@ def build_scorer(job: ResolvedJob) -> Scorer:
 
 
 def check_reward(spec: RLJobSpec, source_dir: Path) -> None:
-    """Load the reward once, in a process of its own, as a replica would: for `drumroll validate` and before a run.
+    """Load the reward once, in a process of its own, as a replica would: before a run.
 
     Raises:
         RewardError: it does not import, or is no function; the message names module, reason and what to do.
