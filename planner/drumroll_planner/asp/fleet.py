@@ -48,6 +48,6 @@ class Choosing:
     def targets(self, rules: Rules) -> tuple[int, ...]:
         """Target lags to compare, descending, the job's own or default among them."""
         bound, own = rules.max_policy_lag, rules.target_policy_lag
-        if not self.free_target:
+        if not self.free_target or bound == 0:
             return (own,)
-        return tuple(sorted({bound, own, (bound + own + 1) // 2, max(1, own // 2)} - {0} or {own}, reverse=True))
+        return tuple(sorted({bound, own, (bound + own + 1) // 2, max(1, own // 2)} - {0}, reverse=True))

@@ -38,14 +38,14 @@ def _relative(values: Floats) -> float:
 
 
 def micro_batches(lengths: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int64]:
-    """Cut a minibatch's samples into micro-batches of neighbours in length: places, longest first [samples].
+    """Cut a minibatch's samples into micro-batches of neighbours in length: places, shortest first [samples].
 
-    Micro-batch i is places[i * size : (i + 1) * size]. Sorting before the cut leaves the least padding of all cuts
-    into this size: exchanging any two samples of different micro-batches can only raise one of their maxima.
+    Micro-batch i is places[i * size : (i + 1) * size]; the one that is not full holds the longest. No other cut into
+    this size leaves less padding: exchanging two samples of different micro-batches can only raise one's maximum.
     """
     if size < 1:
         raise ValueError(f"a micro-batch of {size} samples; write 1 or more")
-    return np.argsort(-lengths.astype(np.int64), kind="stable")
+    return np.asarray(np.argsort(lengths, kind="stable"), dtype=np.int64)
 
 
 def padding(lengths: npt.NDArray[np.int32], places: npt.NDArray[np.int64], size: int) -> float:

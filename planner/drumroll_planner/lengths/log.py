@@ -55,12 +55,21 @@ def batches(records: npt.NDArray[np.void], *, num_rows: int) -> Iterator[Groups]
 
     A group that a step was given twice, as after a rewind, counts once.
     """
-    records = np.unique(records[records["row"] < num_rows])
-    records = records[np.lexsort((records["row"], records["step"]))]
-    starts = np.flatnonzero(np.diff(records["step"], prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(records)], strict=True):
+    records = _distinct(records[records["row"] < num_rows])
+    starts = np.flatnonzero(np.diff(records["step"].astype(np.int64), prepend=-1))
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(records)][: len(starts)], strict=True):
         for first in range(start, end, _MOST_GROUPS):
             yield groups_of(records[first : min(end, first + _MOST_GROUPS)])
+
+
+def _distinct(records: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    """Records by step, row and content, equal ones once (by their bytes: an unknown reward equals itself)."""
+    columns = [records["lengths"][:, place] for place in range(records["lengths"].shape[1])]
+    records = records[np.lexsort((records["reward"], *columns, records["row"], records["step"]))]
+    if len(records) < 2:
+        return records
+    raw = np.ascontiguousarray(records).view(np.uint8).reshape(len(records), -1)
+    return records[np.append(True, (raw[1:] != raw[:-1]).any(axis=1))]
 
 
 def groups_of(records: npt.NDArray[np.void]) -> Groups:
