@@ -69,7 +69,8 @@ def _distinct(records: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     if len(records) < 2:
         return records
     raw = np.ascontiguousarray(records).view(np.uint8).reshape(len(records), -1)
-    return records[np.append(True, (raw[1:] != raw[:-1]).any(axis=1))]
+    fresh = np.append(True, (raw[1:] != raw[:-1]).any(axis=1))
+    return np.asarray(records[fresh])
 
 
 def groups_of(records: npt.NDArray[np.void]) -> Groups:
