@@ -1,5 +1,6 @@
 """When a process that ended is started again, and when not: pure."""
 
+import signal
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,8 +40,9 @@ def after_exit(code: int, *, restart: str, failures: int, name: str) -> Next:
 
 def describe(code: int) -> str:
     """An exit code in words; negative ones are signals."""
-    import signal
-
     if code < 0:
-        return f"signal {signal.Signals(-code).name}"
+        try:
+            return f"signal {signal.Signals(-code).name}"
+        except ValueError:  # real-time signals have no names
+            return f"signal {-code}"
     return f"exit code {code}"

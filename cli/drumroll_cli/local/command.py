@@ -104,9 +104,10 @@ def _resumed(options: Options, console: Console) -> Ready:
     if changed:
         console.print(f"warning: {changed}", style="yellow")
         _prepare(resolved, console)
+        rundir.note_data_change(path)
     run = rundir.create(job, resolved, path)
     console.print(f"going on with {path}", highlight=False, soft_wrap=True)
-    return run, _pods(resolved, path, accept_data_change=bool(changed)), lock
+    return run, _pods(resolved, path, accept_data_change=rundir.data_has_changed(path)), lock
 
 
 def _refuse_after_end(path: Path, job: RLJob) -> None:
@@ -143,7 +144,7 @@ def _pods(job: ResolvedJob, path: Path, *, accept_data_change: bool = False) -> 
     manifests = render_pods(job, local_substrate(job, run_dir=str(path.resolve()), cores=cores))
     if accept_data_change:
         for manifest in manifests:
-            if manifest["metadata"]["labels"]["drumroll.dev/role"] == "scheduler":
+            if manifest["metadata"]["labels"]["drumroll.dev/role"] in ("scheduler", "trainer"):
                 manifest["spec"]["containers"][0]["command"].append("--accept-data-change")
     return [parse_pod(manifest) for manifest in manifests]
 
@@ -243,8 +244,11 @@ def _draw(run: rundir.RunDir, console: Console) -> None:
     from drumroll_cli.local.picture import draw
 
     path = run.path / "run.svg"
-    if draw(run.metrics, run.timeline, path, title=run.job.name, max_lag=run.job.spec.max_policy_lag):
-        console.print(f"picture: {path}", highlight=False, soft_wrap=True)
+    try:
+        if draw(run.metrics, run.timeline, path, title=run.job.name, max_lag=run.job.spec.max_policy_lag):
+            console.print(f"picture: {path}", highlight=False, soft_wrap=True)
+    except OSError as error:
+        console.print(f"no picture: {path}: {error.strerror}", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _last_word(run: rundir.RunDir, outcome: Outcome, console: Console, *, seconds: float) -> int:
@@ -256,6 +260,6 @@ def _last_word(run: rundir.RunDir, outcome: Outcome, console: Console, *, second
     if outcome.kind == "stopped":
         console.print(f"stopped; go on with: drumroll run --resume {run.path}", style="bold yellow", highlight=False)
         return EXIT_INTERNAL
-    console.print(f"{run.job.name} failed: {outcome.reason}", style="bold red", highlight=False)
-    console.print(f"logs: {run.logs}", highlight=False)
+    console.print(f"{run.job.name} failed: {outcome.reason}", style="bold red", highlight=False, soft_wrap=True)
+    console.print(f"logs: {run.logs}", highlight=False, soft_wrap=True)
     return EXIT_USER if outcome.users_mistake else EXIT_INTERNAL

@@ -62,11 +62,18 @@ def with_overrides(job: RLJob, *, seed: int | None, steps: int | None, sets: tup
         path, equals, value = override.partition("=")
         if not equals or not path:
             raise JobError(f"--set {override!r}: write PATH=VALUE, such as rollout.replicas=4")
-        _put(spec, path.removeprefix("spec.").split("."), yaml.safe_load(value), override)
+        _put(spec, path.removeprefix("spec.").split("."), _read_value(value, override), override)
     loaded = parse_jobs(json.dumps(wire), "the job with its overrides")
     if loaded.problems:
         raise InvalidJobs(loaded.problems)
     return loaded.jobs[0].job
+
+
+def _read_value(text: str, override: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise JobError(f"--set {override!r}: the value cannot be read as YAML: quote it") from error
 
 
 def _put(spec: dict[str, Any], keys: list[str], value: Any, override: str) -> None:

@@ -13,6 +13,7 @@ from drumroll.errors import UserError
 
 _POD = {"restartPolicy", "terminationGracePeriodSeconds", "volumes", "containers", "initContainers"}
 _CONTAINER = {"name", "image", "command", "env", "volumeMounts", "resources", "livenessProbe"}
+_MOUNT = {"name", "mountPath", "readOnly"}
 _PROBE = {"exec", "httpGet", "initialDelaySeconds", "periodSeconds", "timeoutSeconds", "failureThreshold"}
 
 
@@ -83,12 +84,14 @@ def _container(where: str, item: Mapping[str, Any], directories: Mapping[str, st
     where = f"{where}, container {item['name']}"
     _refuse_unknown(where, item, _CONTAINER)
     for mount in item.get("volumeMounts", []):
+        _refuse_unknown(f"{where}, volume {mount['name']}", mount, _MOUNT)
         if directories.get(mount["name"]) != mount["mountPath"]:
             raise UserError(f"{where}: volume {mount['name']} must be mounted at its own path here")
     env: dict[str, str] = {}
     from_shell: dict[str, str] = {}
     for variable in item.get("env", []):
         if "valueFrom" in variable:
+            _refuse_unknown(f"{where}, variable {variable['name']}", variable["valueFrom"], {"secretKeyRef"})
             from_shell[variable["name"]] = variable["name"]
         else:
             env[variable["name"]] = variable.get("value", "")

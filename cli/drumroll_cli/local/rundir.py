@@ -29,6 +29,7 @@ from drumroll.job import Endpoints, Layout, ResolvedJob, Secrets
 
 TOKEN_ROLES = ("scheduler", "rollout", "trainer", "viewer")
 STORE_ROLES = ("scheduler", "rollout", "trainer")
+_CHANGED = "change-accepted"
 _OWN_PORTS = 16_384
 """Ports below the outgoing ones that are tried."""
 
@@ -99,6 +100,16 @@ def _store_passwords(job: RLJob, root: Path, source_dir: Path) -> dict[str, str]
     if job.spec.stream.url and job.spec.stream.secret_ref:
         return {role: str((source_dir / job.spec.stream.secret_ref / "password").resolve()) for role in STORE_ROLES}
     return {role: str(root / "secrets" / f"store-{role}.password") for role in STORE_ROLES}
+
+
+def note_data_change(path: Path) -> None:
+    """The user has accepted another data set: older checkpoints and journals of this run name the one before."""
+    (path / "data" / _CHANGED).touch()
+
+
+def data_has_changed(path: Path) -> bool:
+    """Whether that has happened in this run."""
+    return (path / "data" / _CHANGED).exists()
 
 
 def new_uid() -> str:

@@ -1,5 +1,6 @@
 """`python -m drumroll_trainer`: one rank of a job's trainer."""
 
+import argparse
 import logging
 import sys
 
@@ -12,8 +13,16 @@ from drumroll_trainer.launcher import end_with_launcher
 logger = logging.getLogger("drumroll_trainer")
 
 
-def main() -> int:
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """What the command line lets a resume change."""
+    parser = argparse.ArgumentParser(prog="python -m drumroll_trainer", description=__doc__)
+    parser.add_argument("--accept-data-change", action="store_true", help="go on with other data than the checkpoint's")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
     """Run this rank to the job's end; the exit code."""
+    given = arguments(argv)
     end_with_launcher()
     logs.set_up(f"trainer-{variable('RANK', '0')}")
     try:
@@ -21,7 +30,7 @@ def main() -> int:
         # torch takes seconds to import: not before the job is known to be one.
         from drumroll_trainer.process import run
 
-        run(job)
+        run(job, accept_data_change=given.accept_data_change)
     except Fenced as error:
         logger.warning("replaced: %s", error)
         return EXIT_FENCED

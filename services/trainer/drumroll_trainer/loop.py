@@ -57,6 +57,8 @@ class Parts:
     clock: Clock = field(default_factory=SystemClock)
     stop: Stop = field(default_factory=Stop)
     poll_ms: int = POLL_MS
+    accept_data_change: bool = False
+    """Go on although the data set is not the one that the checkpoint was trained on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,9 @@ class Trainer:
     # -- start, rewind, end --------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        start = choose_start(self._job, self._checkpoints, self._parts.dataset)
+        start = choose_start(
+            self._job, self._checkpoints, self._parts.dataset, accept_data_change=self._parts.accept_data_change
+        )
         self._parts.learner.restore(start.folder)
         self._position = position = start.position
         self._archived = decisions_from(self._samples_dir, position.step, position.chain)

@@ -46,7 +46,7 @@ class Ranks:
         return cls(rank or 0, size or 1, local_rank or 0)
 
 
-def run(job: ResolvedJob) -> None:
+def run(job: ResolvedJob, *, accept_data_change: bool = False) -> None:
     """Run this rank until the job is done.
 
     Raises:
@@ -61,13 +61,13 @@ def run(job: ResolvedJob) -> None:
     world = join(ranks.rank, ranks.size, ranks.local_rank)
     learner = Learner(job, world)
     if world.rank == 0:
-        asyncio.run(lead(job, Crew(learner, job)))
+        asyncio.run(lead(job, Crew(learner, job), accept_data_change=accept_data_change))
     else:
         follow(learner, job)
     leave(world)
 
 
-async def lead(job: ResolvedJob, learner: LearnerPort) -> None:
+async def lead(job: ResolvedJob, learner: LearnerPort, *, accept_data_change: bool = False) -> None:
     """What rank 0 does: connect, and run the loop."""
     stop = Stop()
     stop.install()
@@ -83,7 +83,9 @@ async def lead(job: ResolvedJob, learner: LearnerPort) -> None:
     source = FirstOf(StreamSource(stream), ArchiveSource(job.layout.samples_dir))
     try:
         async with SchedulerClient(job, "trainer") as scheduler:
-            parts = Parts(job, scheduler, source, learner, publisher, dataset, stop=stop)
+            parts = Parts(
+                job, scheduler, source, learner, publisher, dataset, stop=stop, accept_data_change=accept_data_change
+            )
             await Trainer(parts).run()
     finally:
         await redis.aclose()

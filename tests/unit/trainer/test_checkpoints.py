@@ -139,6 +139,7 @@ def test_other_data_is_refused_with_both_digests_and_counts_w6(tmp_path: Path, r
     for part in ("64 rows", "d" * 16, f"{rows} rows", digest[:16], "resumeFrom"):
         assert part in str(caught.value)
     assert choose_start(job, store, DATASET).position.step == 2
+    assert choose_start(job, store, other_data(rows, digest), accept_data_change=True).position.step == 2
 
 
 def test_a_checkpoint_of_another_job_is_no_resume(tmp_path: Path) -> None:
@@ -149,8 +150,9 @@ def test_a_checkpoint_of_another_job_is_no_resume(tmp_path: Path) -> None:
         choose_start(job, store, DATASET)
 
 
-def test_resume_from_finds_the_newest_checkpoint_of_the_other_job(tmp_path: Path) -> None:
-    other = CheckpointStore(tmp_path / "run" / "demo-job-1" / "checkpoints")
+@pytest.mark.parametrize("place", ["demo-job-1", "volume/default/demo-job-1"])
+def test_resume_from_finds_the_newest_checkpoint_of_the_other_job(tmp_path: Path, place: str) -> None:
+    other = CheckpointStore(tmp_path / "run" / place / "checkpoints")
     write(other, 2)
     newest = write(other, 4)
     job = make_job(tmp_path / "own", tmp_path, resumeFrom=str(tmp_path / "run"))
