@@ -25,7 +25,7 @@ def draw(metrics: Path, timeline: Path, out: Path, *, title: str, max_lag: int) 
     from matplotlib import pyplot
 
     events = read_rows(timeline)
-    origin = min([row["time"] for row in steps] + [row["start"] for row in events if "start" in row])
+    origin = min(row[key] for row in (*steps, *events) for key in ("time", "start") if key in row)
     lanes = sorted({row["replica"] for row in events if row["kind"] == "sample"})
     heights = [2.0, 1.3, 1.3, 0.5 * (len(lanes) + 1)]
     figure, axes = pyplot.subplots(
@@ -36,7 +36,7 @@ def draw(metrics: Path, timeline: Path, out: Path, *, title: str, max_lag: int) 
     _lag(axes[1], steps, origin, max_lag)
     _queue(axes[2], events, steps, origin)
     _lanes(axes[3], events, lanes, origin)
-    axes[3].set_xlabel("seconds since the first event")
+    axes[3].set_xlabel("seconds since the scheduler began")
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.margins(x=0.01)
@@ -66,7 +66,12 @@ def _reward(axis: Any, steps: Rows, evaluations: Rows, origin: float) -> None:
         times, means = [row["time"] - origin for row in scored], [row["reward_mean"] for row in scored]
         axis.plot(times, means, "o", color=GREEN, markersize=5, label="held-out prompts")
     axis.set_ylabel("reward")
-    axis.legend(frameon=False, loc="lower right", fontsize=8)
+    _legend(axis)
+
+
+def _legend(axis: Any) -> None:
+    """Above the curves, where it hides none of them."""
+    axis.legend(frameon=False, loc="lower right", bbox_to_anchor=(1.0, 0.97), borderaxespad=0.0, fontsize=8, ncols=3)
 
 
 def _lag(axis: Any, steps: Rows, origin: float, max_lag: int) -> None:
@@ -84,8 +89,8 @@ def _lag(axis: Any, steps: Rows, origin: float, max_lag: int) -> None:
     axis.plot(times, [row["lag_mean"] for row in rows], color=ORANGE, label="mean (band: min to max)")
     axis.axhline(max_lag, color=RED, linewidth=1, linestyle="--", label="bound")
     axis.set_ylabel("policy lag")
-    axis.set_ylim(-0.2, max_lag + 0.7)
-    axis.legend(frameon=False, loc="upper right", fontsize=8, ncols=2)
+    axis.set_ylim(-0.2, max_lag + 0.3)
+    _legend(axis)
 
 
 def _queue(axis: Any, events: Rows, steps: Rows, origin: float) -> None:
@@ -99,9 +104,10 @@ def _queue(axis: Any, events: Rows, steps: Rows, origin: float) -> None:
         ("tickets_streamed", "complete, waiting", GREEN),
         ("tickets_decided", "decided", ORANGE),
     ):
-        axis.plot(times, [gauges.get(key) or 0.0 for _, gauges in points], color=color, label=label, linewidth=1)
+        axis.plot(times, [gauges.get(key) or 0.0 for _, gauges in points], color=color, label=label, linewidth=1.2)
     axis.set_ylabel("groups")
-    axis.legend(frameon=False, loc="upper right", fontsize=8, ncols=3)
+    axis.set_ylim(bottom=0)
+    _legend(axis)
 
 
 def _lanes(axis: Any, events: Rows, lanes: Sequence[str], origin: float) -> None:

@@ -1,10 +1,10 @@
 """The live terminal view of a run; without a terminal, a line per trained step."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from drumroll_proto.v1 import scheduler_pb2
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +14,10 @@ from drumroll_cli.local.supervisor import Supervisor
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 MESSAGES = 4
+RECENT = 10
+"""Steps that the reward is a mean of."""
+FIGURES_WIDTH = 40
+"""Columns that a row takes beside its curve."""
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
@@ -69,13 +73,17 @@ class View:
         """Take in the newest status; the steps that are new."""
         return self.history.add(self._board.status, now) if self._board.status else []
 
-    def __rich__(self) -> RenderableType:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._render(min(80, max(20, options.max_width - FIGURES_WIDTH)))
+
+    def _render(self, width: int) -> RenderableType:
+        """All of it; `width` is that of the curves and bars."""
         status = self._board.status
         head = self._head(status)
         if status is None:
-            return Group(head, self._processes({}))
-        replicas = {replica.name: replica for replica in status.replicas}
-        parts: list[RenderableType] = [head, self._bar(status), self._figures(status), self._processes(replicas)]
+            return Group(head, self._processes(None))
+        figures = self._figures(status, width)
+        parts: list[RenderableType] = [head, self._bar(status, width), figures, self._processes(status)]
         for note in list(status.notes)[-2:]:
             parts.append(Text(f"{note.reason}: {note.message}", style="yellow"))
         parts += [Text(message, style="dim") for message in self._board.messages[-MESSAGES:]]
@@ -89,10 +97,10 @@ class View:
             line.append(f"  {status.reason}", style="dim")
         return line
 
-    def _bar(self, status: scheduler_pb2.StatusReply) -> RenderableType:
+    def _bar(self, status: scheduler_pb2.StatusReply, width: int) -> RenderableType:
         row = Table.grid(padding=(0, 1))
         total = max(1, status.steps_total)
-        bar = ProgressBar(total=total, completed=status.steps_done, width=40)
+        bar = ProgressBar(total=total, completed=status.steps_done, width=width)
         row.add_row("steps", bar, f"{status.steps_done}/{status.steps_total}  {self._eta(status)}")
         return row
 
@@ -102,23 +110,24 @@ class View:
             return ""
         return f"about {clock(sum(times) / len(times) * (status.steps_total - status.steps_done))} left"
 
-    def _figures(self, status: scheduler_pb2.StatusReply) -> RenderableType:
-        last = status.recent[-1].stats if status.recent else {}
+    def _figures(self, status: scheduler_pb2.StatusReply, width: int) -> RenderableType:
         t = status.tickets
         rewards = [value for _, value in sorted(self.history.rewards.items())]
+        mean = f"{sum(rewards[-RECENT:]) / len(rewards[-RECENT:]):.3f}" if rewards else "-"
         table = Table.grid(padding=(0, 2))
-        table.add_row("reward", f"{last.get('reward/mean', 0.0):.3f}", sparkline(rewards))
+        table.add_row("reward", mean, f"{sparkline(rewards, width)}  mean of {RECENT}".strip())
         if "eval_step" in status.gauges:
-            mean, step = status.gauges["eval_reward_mean"], status.gauges["eval_step"]
-            table.add_row("eval", f"{mean:.3f}", f"mean reward on held-out prompts after {step:.0f} steps")
-        lag = f"{last.get('lag_min', 0):.0f} / {last.get('lag_mean', 0):.2f} / {last.get('lag_max', 0):.0f}"
-        table.add_row("lag", lag, "policy versions: min / mean / max of the last step")
+            held_out, step = status.gauges["eval_reward_mean"], status.gauges["eval_step"]
+            table.add_row("eval", f"{held_out:.3f}", f"mean reward on held-out prompts after {step:.0f} steps")
+        table.add_row("lag", _lag(status), "policy versions: min / mean / max of the last step")
         table.add_row("tokens/s", f"{self.history.tokens_per_s:,.0f}", f"weights: version {status.newest.version}")
-        queue = f"leased {t['leased']}, complete {t['streamed']}, decided {t['decided']}, in training {t['trained']}"
-        table.add_row("groups", str(t["leased"] + t["streamed"]), queue)
+        out = t["leased"] + t["streamed"] + t["decided"]
+        queue = f"generating {t['leased']}, waiting {t['streamed']}, decided {t['decided']}, uncovered {t['trained']}"
+        table.add_row("groups", str(out), queue)
         return table
 
-    def _processes(self, replicas: Mapping[str, scheduler_pb2.ReplicaStatus]) -> RenderableType:
+    def _processes(self, status: scheduler_pb2.StatusReply | None) -> RenderableType:
+        replicas = {replica.name: replica for replica in status.replicas} if status else {}
         table = Table(box=None, padding=(0, 2), header_style="dim")
         for title in ("process", "state", "version", "samples", "kv"):
             table.add_column(title)
@@ -127,12 +136,20 @@ class View:
             state = supervisor.state + (f" ({supervisor.restarts} restarts)" if supervisor.restarts else "")
             replica = replicas.get(name)
             if replica is None:
-                table.add_row(name, state, "", "", "")
+                version = str(status.newest.version) if status and supervisor.pod.role == "trainer" else ""
+                table.add_row(name, state, version, "", "")
             else:
                 version = str(replica.version) if replica.attested else "-"
                 kv = f"{100 * replica.gauges.get('kv_usage', 0.0):.0f} %"
                 table.add_row(name, state, version, f"{replica.leases}/{replica.slots}", kv)
         return table
+
+
+def _lag(status: scheduler_pb2.StatusReply) -> str:
+    if not status.recent:
+        return "-"
+    last = status.recent[-1].stats
+    return f"{last.get('lag_min', 0):.0f} / {last.get('lag_mean', 0):.2f} / {last.get('lag_max', 0):.0f}"
 
 
 def print_steps(console: Console, steps: Sequence[scheduler_pb2.StepStatus], total: int) -> None:
