@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 STEADY_S = 120.0
 """A process that ran for so long has not failed "in a row"."""
 
+AHEAD_S = 5.0
+"""How far a process may be ahead of what the runner knows of the job's end."""
+
 State = Literal["waiting", "preparing", "running", "done", "failed"]
 
 
@@ -108,7 +111,8 @@ class Supervisor:
 
     async def _job_is_over(self) -> bool:
         """A process that ended well may be a little ahead of what the runner knows."""
-        for _ in range(50):
+        until = time.monotonic() + AHEAD_S
+        while time.monotonic() < until:
             if self._host.job_ended() or self._stopping.is_set():
                 return True
             await asyncio.sleep(0.1)
@@ -144,6 +148,7 @@ class Supervisor:
             self._host.changed()
             if watch:
                 watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
 
     def _environment(self, container: Container) -> dict[str, str]:
         env = {**self._host.env, **container.env, "CUDA_VISIBLE_DEVICES": self._gpus}
@@ -177,6 +182,7 @@ class Supervisor:
             return False
         finally:
             check.signal_group(signal.SIGKILL)
+            await check.wait()
 
     def stop(self) -> None:
         """Ask the process to end (SIGTERM) and start no other."""
