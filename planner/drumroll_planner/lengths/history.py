@@ -27,6 +27,10 @@ _LEVEL_ANSWERS = 1000.0
 """The level follows the newest answers, about so many."""
 _VARIANCE_ANSWERS = 20_000.0
 _LEAST = 1e-4
+_WITHIN_SHARE = 0.2
+"""Of the variance of log length, as measured in sampled maths answers (0.14 to 0.21)."""
+_ASSUMED_ANSWERS = 100.0
+"""So many answers' worth is the assumption."""
 
 
 @dataclass(slots=True)
@@ -65,6 +69,8 @@ class History:
     def __init__(self, num_rows: int) -> None:
         self.level = Running(_LEVEL_ANSWERS, float(np.log(512.0)))
         self.within = Running(_VARIANCE_ANSWERS, 0.25)
+        self.total = Running(_VARIANCE_ANSWERS, 1.0)
+        """Variance of group means around the level."""
         self.drift = Running(_VARIANCE_ANSWERS, 0.1)
         self.seen = np.zeros(num_rows, np.bool_)
         self._weight = np.zeros(num_rows, np.float32)
@@ -76,10 +82,18 @@ class History:
         """Of the columns."""
         return sum(column.nbytes for column in (self.seen, self._weight, self._mean, self._squares))
 
+    @property
+    def noise(self) -> float:
+        """Variance of log length within a prompt. Single answers do not show it: a share of the whole is assumed."""
+        assumed = _WITHIN_SHARE * max(self.total.value, _LEAST)
+        return (_ASSUMED_ANSWERS * assumed + self.within.weight * self.within.value) / (
+            _ASSUMED_ANSWERS + self.within.weight
+        )
+
     def effect(self, rows: Rows, prior: Floats, between: float) -> tuple[Floats, Floats]:
         """(mean, variance) of the effects of rows: history shrunk to `prior`, whose error has variance `between`."""
         weight = self._weight[rows].astype(np.float64)
-        precision = weight / max(self.within.value, _LEAST)
+        precision = weight / max(self.noise, _LEAST)
         total = precision + 1.0 / max(between, _LEAST)
         mean = (precision * self._mean[rows] + prior / max(between, _LEAST)) / total
         return mean, 1.0 / total + np.where(weight > 0, self.drift.value, 0.0)
@@ -87,7 +101,7 @@ class History:
     def spread(self, rows: Rows) -> Floats:
         """Standard deviation among the answers of each row: its own, shrunk to the common one."""
         weight = self._weight[rows].astype(np.float64)
-        own = self._squares[rows] + _OWN_SPREAD * self.within.value
+        own = self._squares[rows] + _OWN_SPREAD * self.noise
         return np.sqrt(own / (_OWN_SPREAD + np.maximum(weight - 1.0, 0.0)))
 
     def complete(self, groups: Groups, mean: Floats, variance: Floats) -> Summary:
@@ -114,10 +128,11 @@ class History:
         self.within.add(float(summary.squares.sum()), float(np.maximum(weight - 1.0, 0.0).sum()))
         self.level.add(float(((summary.mean - predicted + self.level.value) * weight).sum()), float(weight.sum()))
         effect = summary.mean - self.level.value
+        self.total.add(float((effect**2).sum()), float(len(rows)))
         again = self.seen[rows]
         if again.any():
             moved = (effect[again] - self._mean[rows[again]]) ** 2
-            noise = self.within.value * (
+            noise = self.noise * (
                 1.0 / np.maximum(weight[again], 1.0) + 1.0 / np.maximum(self._weight[rows[again]], 1.0)
             )
             self.drift.add(float((moved - noise).sum()), float(again.sum()))

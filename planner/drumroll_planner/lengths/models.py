@@ -107,7 +107,7 @@ class LengthModels:
     def _learn(self, groups: Groups, summary: Summary, priors: dict[ModelName, Floats], mean: Floats) -> None:
         level = self._history.level.value
         for name, prior in priors.items():
-            wrong = (summary.mean - level - prior) ** 2 - self._history.within.value / np.maximum(summary.count, 1.0)
+            wrong = (summary.mean - level - prior) ** 2 - self._history.noise / np.maximum(summary.count, 1.0)
             self._between[name].add(float(wrong.sum()), float(len(groups)))
             self._between[name].value = max(self._between[name].value, 1e-4)
         self._history.observe(summary, mean)
@@ -201,7 +201,7 @@ class LengthModels:
         if name == "none":
             between = self._between["history"].value
             variance = np.full(len(rows), between)
-            mean, spread = np.full(len(rows), level), np.full(len(rows), np.sqrt(self._history.within.value))
+            mean, spread = np.full(len(rows), level), np.full(len(rows), np.sqrt(self._history.noise))
         else:
             effect, variance = self._history.effect(rows, priors[name], self._between[name].value)
             mean, spread = level + effect, self._history.spread(rows)
