@@ -33,7 +33,9 @@ demo-gsm8k: $(READY) ## SmolLM2-135M-Instruct on GSM8K, a few steps (DRUMROLL_DA
 ##@ Develop
 .PHONY: test
 test: $(READY) ## Unit, property and integration tests (ARGS="-k lag" passes on to pytest)
-	$(BIN)/pytest -n 2 --dist loadfile -m "not cluster" --cov --cov-report=term:skip-covered --cov-report=json:.coverage.json $(ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal -m "not cluster and not vllm" --cov --cov-report=term:skip-covered --cov-report=json:.coverage.json $(ARGS)
+	# vLLM forks its engine: in processes that have run nothing else.
+	$(BIN)/pytest -n 2 --dist loadfile -m "vllm" $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: $(READY) ## Tests against a real Kubernetes (KUBECONFIG, or the tools that DRUMROLL_CLUSTER names)
