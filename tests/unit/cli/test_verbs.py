@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from drumroll_cli import main as cli
+from drumroll_trainer.learner.tiny_model import make_tiny_model
 from typer.testing import CliRunner
 
 from drumroll.errors import JobError, JobFailed
@@ -125,3 +126,19 @@ def test_errors_on_purpose_end_in_one_line(
         cli.main()
     assert ended.value.code == code
     assert capsys.readouterr().err == f"drumroll: {error}\n"
+
+
+def test_files_that_are_here_are_checked_too_t6(tmp_path: Path) -> None:
+    make_tiny_model(tmp_path / "base", seed=0, hidden=32, layers=1, heads=1)
+    (tmp_path / "chat.jsonl").write_text('{"prompt": [{"role": "user", "content": "1+1?"}], "answer": "2"}\n')
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "apiVersion: drumroll.dev/v1alpha1\nkind: RLJob\nmetadata: {name: base}\nspec:\n"
+        "  model: {path: base}\n  data: {train: {path: chat.jsonl}, maxPromptTokens: 64, maxResponseTokens: 64}\n"
+        "  reward: {type: math}\n"
+    )
+    code, out, err = run("validate", str(job))
+    assert (code, out) == (2, "")
+    assert "chat template" in err
+    assert str(tmp_path / "base") in err
+    assert run("validate", "--no-data", str(job)) == (0, f"{job}: base is valid\n", "")
