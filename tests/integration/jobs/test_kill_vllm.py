@@ -1,4 +1,4 @@
-"""`kill -9` of a process of a job that generates with vLLM, at a random moment: the job finishes and nothing is lost."""
+"""`kill -9` of a process of a job that generates with vLLM, at a random moment: the job ends well, nothing is lost."""
 
 import random
 import time
@@ -11,7 +11,6 @@ STEPS = 5
 
 
 @pytest.mark.vllm
-@pytest.mark.xdist_group("vllm")
 @pytest.mark.parametrize("victim", ["rollout-0", "trainer-0", "scheduler"])
 def test_a_job_with_vllm_finishes_whatever_is_killed(make_job: Callable[..., Any], victim: str) -> None:
     draw = random.Random(victim)
@@ -19,6 +18,7 @@ def test_a_job_with_vllm_finishes_whatever_is_killed(make_job: Callable[..., Any
         steps=STEPS,
         maxPolicyLag=2,
         algorithm={"groupSize": 4, "promptsPerStep": 4},
+        scheduler={"leaseSeconds": 30},
         rollout={"maxConcurrentSamples": 8, "engine": {"type": "vllm", "kvCacheMemory": "64Mi", "replay": None}},
     )
     job.start()
