@@ -1,4 +1,4 @@
-"""`kill -9` of a process of a job that generates with vLLM, at a random moment: the job ends well, nothing is lost."""
+"""`kill -9` of a process of a job that generates with vLLM, at a random moment: the job finishes and loses nothing."""
 
 import random
 import time
