@@ -18,6 +18,7 @@ def draw(told: Explanation, path: Path) -> None:
 
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "drumroll"
+    mpl.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot
 
     figure, (above, below) = pyplot.subplots(2, 1, figsize=(8, 5.2), height_ratios=(3, 2), layout="constrained")
