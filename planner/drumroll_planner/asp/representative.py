@@ -40,8 +40,8 @@ def _relative(values: Floats) -> float:
 def micro_batches(lengths: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.int64]:
     """Cut a minibatch's samples into micro-batches of neighbours in length: places, shortest first [samples].
 
-    Micro-batch i is places[i * size : (i + 1) * size]; the one that is not full holds the longest. No other cut into
-    this size leaves less padding: exchanging two samples of different micro-batches can only raise one's maximum.
+    Micro-batch i is places[i * size : (i + 1) * size]; one that is not full holds the longest. Where all are full, no
+    other cut leaves less padding: exchanging two samples of different micro-batches can only raise one's maximum.
     """
     if size < 1:
         raise ValueError(f"a micro-batch of {size} samples; write 1 or more")

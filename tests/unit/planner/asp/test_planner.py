@@ -231,9 +231,11 @@ def test_doubling_the_costs_doubles_what_generation_takes(fleet: FleetModel, job
 @settings(deadline=None, max_examples=60)
 @given(lengths=st.lists(st.integers(1, 500), min_size=1, max_size=40), size=st.integers(1, 9))
 def test_sorting_before_the_cut_never_pads_more(lengths: list[int], size: int) -> None:
-    values = np.array(lengths, np.int32)
+    whole = lengths * size
+    random = np.random.default_rng(len(lengths)).permutation(len(whole))
+    values = np.array(whole, np.int32)[random]
     places = micro_batches(values, size)
-    assert sorted(places.tolist()) == list(range(len(lengths)))
+    assert sorted(places.tolist()) == list(range(len(values)))
     assert padding(values, places, size) <= padding(values, np.arange(len(values)), size) + 1e-12
     assert padding(values, places, 1) == 0.0
 
