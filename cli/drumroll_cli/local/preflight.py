@@ -17,6 +17,7 @@ from drumroll.model_files import model_files
 from drumroll.safetensors_header import read_header
 
 GIB = 1 << 30
+_FULL_BYTES = 1 << 20
 _CGROUP = Path("/sys/fs/cgroup")
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 PROCESS_BYTES = {"vllm": int(1.3 * GIB), "replay": GIB // 4, "trainer": GIB, "scheduler": GIB // 4}
@@ -119,6 +120,13 @@ def available_memory() -> int:
 def free_disk(folder: Path) -> int:
     """Bytes that may be written into a directory."""
     return shutil.disk_usage(folder).free
+
+
+def full_disk(folder: Path) -> str | None:
+    """A sentence where nothing can be written any more: then even the logs cannot say so."""
+    if free_disk(folder) >= _FULL_BYTES:
+        return None
+    return f"no space is left on the disk of {folder}: free some, then go on with drumroll run --resume {folder}"
 
 
 def require_disk(need: Needs, folder: Path) -> None:

@@ -15,6 +15,7 @@ from drumroll_proto.v1 import scheduler_pb2
 from drumroll.errors import DrumrollError
 from drumroll.rpc import SchedulerClient
 from drumroll_cli.local.podspec import LocalPod
+from drumroll_cli.local.preflight import full_disk
 from drumroll_cli.local.rundir import RunDir, write_processes
 from drumroll_cli.local.supervisor import Host, Supervisor
 
@@ -132,7 +133,14 @@ class LocalRunner:
                 return Outcome(kind, self.board.status.reason)
             for supervisor in self.supervisors:
                 if supervisor.failure:
-                    return Outcome("failed", supervisor.failure, supervisor.users_mistake)
+                    return self._failed(supervisor)
+
+    def _failed(self, supervisor: Supervisor) -> Outcome:
+        """What is said of a part that cannot go on; a full disk explains whatever it said itself."""
+        full = full_disk(self._run.path)
+        if full is not None:
+            return Outcome("failed", full)
+        return Outcome("failed", supervisor.failure or "", supervisor.users_mistake)
 
     async def _wind_down(self, tasks: dict["asyncio.Task[None]", Supervisor], outcome: Outcome) -> None:
         """End what still runs; where the job has ended, trainer and rollouts first get time to end by themselves."""

@@ -33,10 +33,8 @@ def test_a_reward_function_that_breaks_its_contract_stops_the_run_r6(make_job: M
     job = make_job()
     (job.folder / "lengths.py").write_text(BROKEN)
     assert job.start().wait() == EXIT_USER, job.story
-    said = last_word(job)
-    assert "lengths:score" in said
-    assert "2" in said
-    assert "1" in said
+    wanted = "reward.function lengths:score must return a list of 1 numbers, one per completion, but returned 0: []"
+    assert wanted in last_word(job)
     assert "Traceback" not in job.output
 
 
@@ -66,9 +64,7 @@ def test_a_disk_that_fills_up_is_named(make_job: MakeJob, small_disk: Path) -> N
         except OSError:
             pass
     assert job.wait() == EXIT_INTERNAL, job.story
-    said = last_word(job)
-    assert "No space left on device" in said or "disk" in said, said
-    assert str(small_disk) in said, said
+    assert last_word(job).startswith(f"no space is left on the disk of {job.run_dir}: free some"), job.story
     assert "Traceback" not in job.output
 
 

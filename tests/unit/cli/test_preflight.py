@@ -101,6 +101,14 @@ def test_too_little_disk_names_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
         require_disk(Needs(0, 0, 0, disk=3 * GIB), tmp_path)
 
 
+def test_a_full_disk_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert preflight.full_disk(tmp_path) is None
+    monkeypatch.setattr(preflight, "free_disk", lambda folder: 100)
+    assert preflight.full_disk(tmp_path) == (
+        f"no space is left on the disk of {tmp_path}: free some, then go on with drumroll run --resume {tmp_path}"
+    )
+
+
 def test_a_containers_limit_counts_as_the_machines_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "_CGROUP", tmp_path)
     whole = preflight.available_memory()
