@@ -52,8 +52,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_disk_that_fills_up_is_named(make_job: MakeJob, small_disk: Path) -> None:
-    job = make_job(steps=200)
+def test_a_disk_that_fills_up_is_named_and_the_run_goes_on_once_it_is_free(make_job: MakeJob, small_disk: Path) -> None:
+    job = make_job(steps=8, rollout={"engine": {"replay": {"sigma": 0.1, "stepSeconds": 0.2}}})
     job.run_dir = small_disk / "run"
     job.start()
     job.wait_for_steps(2)
@@ -66,6 +66,10 @@ def test_a_disk_that_fills_up_is_named(make_job: MakeJob, small_disk: Path) -> N
     assert job.wait() == EXIT_INTERNAL, job.story
     assert last_word(job).startswith(f"no space is left on the disk of {job.run_dir}: free some"), job.story
     assert "Traceback" not in job.output
+    (small_disk / "ballast").unlink()
+    assert job.start(resume=True).wait() == 0, job.story
+    assert job.steps == 8
+    assert job.audit()[0] == job.replay()[0] == 0
 
 
 def test_other_data_on_resume_is_refused_unless_accepted_w6(make_job: MakeJob) -> None:
