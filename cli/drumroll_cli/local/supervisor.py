@@ -53,6 +53,13 @@ def answers_http(url: str, timeout_s: float) -> bool:
         return False
 
 
+async def end_task(task: "asyncio.Task[None]") -> None:
+    """Cancel until it has ended: a cancellation can get lost in a wait that is over at the same moment."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.5)
+
+
 class Supervisor:
     """One pod. `run` returns when it is done for good; `failure` then says what went wrong, if anything did."""
 
@@ -147,8 +154,7 @@ class Supervisor:
             self._process = None
             self._host.changed()
             if watch:
-                watch.cancel()
-                await asyncio.gather(watch, return_exceptions=True)
+                await end_task(watch)
 
     def _environment(self, container: Container) -> dict[str, str]:
         env = {**self._host.env, **container.env, "CUDA_VISIBLE_DEVICES": self._gpus}
@@ -177,7 +183,9 @@ class Supervisor:
         log = self._host.logs / "probes.log"
         check = await Process.start(probe.command, env, log=log, cwd=self._host.cwd)
         try:
-            return await asyncio.wait_for(check.wait(), probe.timeout_s) == 0
+            # Not wait_for: it loses a cancellation that comes as the probe ends.
+            async with asyncio.timeout(probe.timeout_s):
+                return await check.wait() == 0
         except TimeoutError:
             return False
         finally:

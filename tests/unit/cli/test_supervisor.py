@@ -9,7 +9,7 @@ import psutil
 import pytest
 from drumroll_cli.local.podspec import Container, LocalPod, Probe
 from drumroll_cli.local.process import Process, last_words
-from drumroll_cli.local.supervisor import Host, Supervisor, answers_http
+from drumroll_cli.local.supervisor import Host, Supervisor, answers_http, end_task
 
 from drumroll.errors import EXIT_FENCED, EXIT_USER
 from drumroll.testing import eventually
@@ -143,6 +143,22 @@ async def test_a_probe_that_answers_changes_nothing(supervise: Supervise, tmp_pa
     part = supervise("until test -e probed; do sleep 0.05; done; exit 2", probe=probe("touch probed"))
     await asyncio.wait_for(part.run(), 30)
     assert part.restarts == 0
+
+
+async def test_a_task_that_loses_a_cancellation_is_ended_all_the_same() -> None:
+    cancelled = []
+
+    async def stubborn() -> None:
+        while len(cancelled) < 2:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.append(True)
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    await asyncio.wait_for(end_task(task), 30)
+    assert len(cancelled) == 2
 
 
 async def test_an_http_probe_wants_a_good_status() -> None:
