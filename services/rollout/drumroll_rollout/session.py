@@ -102,7 +102,9 @@ class Session:
         """Send one every so often, for ever."""
         while True:
             with contextlib.suppress(TimeoutError):  # Which is the usual case: nothing is urgent.
-                await asyncio.wait_for(self._beat_now.wait(), self._heartbeat_s)
+                # Not wait_for: it loses a cancellation that comes at the same moment.
+                async with asyncio.timeout(self._heartbeat_s):
+                    await self._beat_now.wait()
             self._beat_now.clear()
             try:
                 await self._beat()
@@ -167,7 +169,8 @@ class Session:
         if reply.update_first or reply.register_again:
             # Asking again helps only after the next attestation; the time-out is for one that came in between.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._changed.wait()
         elif not reply.leases:
             await asyncio.sleep(_LEAST_PAUSE_S)
 
