@@ -7,8 +7,8 @@
 - speed: samples simulated a second, in both modes. Target: 50,000 in the fast one.
 - engines: two vLLM replicas on this machine's CPU with forced lengths and a modelled trainer, in three orders, each
   three times. Target: iteration time within the larger of 5 % and twice the spread of the repeats; orders that differ
-  by more than that rank alike. Needs two free cores, takes about 4 minutes.
-- services: the scheduler service and 16 replay engines in real time, likewise. Needs two free cores, about 3 minutes.
+  by more than that rank alike. Needs two free cores, takes about 5 minutes.
+- services: the scheduler service and 16 replay engines in real time, likewise. Needs two free cores, about 4 minutes.
 """
 
 import argparse
@@ -213,10 +213,10 @@ def engines_part() -> list[dict[str, Any]]:
             slots=16,
             group=4,
             per_step=8,
-            steps=8,
+            steps=12,
             bound=2,
             trainer=CostModel(train_step_s=0.3, train_token_s=1e-4, publish_s=0.05),
-            lengths=long_tail(64, 4, 60, 600),
+            lengths=long_tail(96, 4, 60, 600),
             model=model,
         )
         return live_part("engines", setting, costs=None)
@@ -242,10 +242,10 @@ def services_part() -> list[dict[str, Any]]:
             slots=4,
             group=4,
             per_step=8,
-            steps=8,
+            steps=12,
             bound=2,
             trainer=CostModel(train_step_s=0.5, train_token_s=1e-4, publish_s=0.1),
-            lengths=long_tail(64, 4, 40, 300),
+            lengths=long_tail(96, 4, 20, 150),
             model=model,
         )
         # The replay engine has no prefill of its own: a request's first token takes a step, as in the simulator.

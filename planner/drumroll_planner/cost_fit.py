@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from drumroll.errors import DataError
 from drumroll_planner.costs import CostModel, FitError
-from drumroll_planner.sim.engine import Engine, LogEntry, Request
+from drumroll_planner.sim.engine import Engine
+from drumroll_planner.sim.request import LogEntry, Request
 
 Floats = npt.NDArray[np.float64]
 

@@ -23,11 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from drumroll.errors import UserError
-from drumroll_planner.sim.direct import DirectDispatcher, SimTicket
-from drumroll_planner.sim.engine import Request
+from drumroll_planner.sim.direct import DirectDispatcher
 from drumroll_planner.sim.fleet import Fleet
 from drumroll_planner.sim.job import SimJob
+from drumroll_planner.sim.request import Request
 from drumroll_planner.sim.result import SimResult
+from drumroll_planner.sim.ticket_book import SimTicket
 
 Floats = npt.NDArray[np.float64]
 Placement = list[tuple[int, int]]

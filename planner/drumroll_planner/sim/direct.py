@@ -6,71 +6,34 @@ test holds both modes together.
 """
 
 import heapq
-from bisect import insort
 from math import inf
 
-from drumroll_planner.lag import LagWindow, has_credit, may_leave, may_move
-from drumroll_planner.sim.engine import Request
-from drumroll_planner.sim.fleet import Chosen, Fleet
+from drumroll_planner.sim.fleet import Fleet
+from drumroll_planner.sim.request import Request
+from drumroll_planner.sim.ticket_book import SimTicket, TicketBook
 
 _RETURNED, _FRESH = 0, 1
 _FULL = inf
 
 
-class SimTicket:
-    """An admitted, undecided ticket."""
-
-    __slots__ = ("floors", "missing", "ordinal", "replicas", "version", "waiting")
-
-    def __init__(self, ordinal: int, size: int) -> None:
-        self.ordinal = ordinal
-        self.version: int | None = None
-        """Of its oldest token that exists or may come."""
-        self.floors: list[int | None] = [None] * size
-        self.missing = size
-        self.waiting = list(range(size - 1, -1, -1))
-        """Samples to be leased, the next one last."""
-        self.replicas: set[int] = set()
-
-
-class DirectDispatcher:
-    """See the module. Baselines override `_score`, `_candidate` or `_order`."""
+class DirectDispatcher(TicketBook):
+    """See the module. Baselines override `_score` or `_candidate`."""
 
     def __init__(self, fleet: Fleet) -> None:
-        job = fleet.job
+        super().__init__(fleet.job, fleet.recorder)
         self.fleet = fleet
-        self._rules = job.rules
-        self._total = job.num_tickets
-        self._num_steps = job.num_steps
-        self._step_time = job.routing == "step_time"
+        self._step_time = fleet.job.routing == "step_time"
         self._scores: list[float] = []
         """By replica: smallest is next; infinite where nothing may be sent."""
         self._loads: list[int] = []
         self._versions: list[int] = []
         self._running: list[dict[Request, tuple[SimTicket, int]]] = []
         self._alive: list[bool] = []
-        self._next = 0
-        self._replaced = 0
-        """Dropped tickets whose places are filled again."""
-        self._tickets: dict[int, SimTicket] = {}
         self._queue: list[tuple[int, int, SimTicket]] = []
         """(rank, ordinal, ticket): samples wait to be leased."""
-        self._ready: list[tuple[int, int, SimTicket]] = []
-        """Complete, in the order in which steps take them."""
-        self._out: dict[int, int] = {}
-        self._num_out = 0
-        self._completions = 0
-        self._decided: list[Chosen] = []
-        self._num_trained = 0
-        self._places_decided = 0
         self._lost: list[tuple[float, int]] = []
-        self._window = self._make_window()
 
     # -- what the fleet tells ------------------------------------------------------------------------------------
-
-    @property
-    def finished(self) -> bool:
-        return self._num_trained >= self._num_steps or (self._over and self._num_trained == len(self._decided))
 
     def joined(self, now: float, replica: int) -> None:
         if replica == len(self._loads):
@@ -106,10 +69,7 @@ class DirectDispatcher:
         self._rescore(replica)
         ticket.missing -= 1
         if not ticket.missing:
-            self._completions += 1
-            assert ticket.version is not None
-            insort(self._ready, (ticket.version, self._order(ticket), ticket), key=lambda entry: entry[:2])
-            self._decide()
+            self._complete(ticket)
 
     def attested(self, now: float, replica: int, version: int) -> None:
         self._versions[replica] = version
@@ -118,95 +78,7 @@ class DirectDispatcher:
     def announced(self, now: float, version: int) -> None:
         pass
 
-    def next_step(self, now: float, step: int) -> Chosen | None:
-        if self._rules.lag_policy == "drop":
-            # Who was leased meanwhile may be too old for the step that waits.
-            self._decide()
-        if step >= len(self._decided):
-            return None
-        self.fleet.recorder.queue(now, len(self._ready))
-        return self._decided[step]
-
-    def trained(self, now: float, step: int, *, covers: bool) -> None:
-        self._num_trained = step + 1
-        self._window = self._make_window()
-        self._decide()
-
-    # -- steps ---------------------------------------------------------------------------------------------------
-
-    @property
-    def _unadmitted(self) -> int:
-        return self._total + self._replaced - self._next
-
-    @property
-    def _over(self) -> bool:
-        if self._rules.steps is not None:
-            return len(self._decided) >= self._rules.steps
-        return not self._tickets and self._unadmitted <= 0
-
-    def _free_places(self) -> int:
-        if self._rules.steps is None:
-            return min(self._rules.prompts_per_step, self._unadmitted + len(self._tickets))
-        return self._rules.prompts_per_step
-
-    def _make_window(self) -> LagWindow:
-        rules = self._rules
-        return LagWindow(
-            version=len(self._decided),
-            bound=rules.max_policy_lag,
-            target=rules.target_policy_lag,
-            free=self._free_places(),
-            per_step=rules.prompts_per_step,
-            pending=len(self._decided) - self._num_trained,
-        )
-
-    def _order(self, ticket: SimTicket) -> int:
-        """Among equally old tickets, which a step takes first."""
-        return self._completions if self._rules.order == "completion" else ticket.ordinal
-
-    def _decide(self) -> None:
-        """Form steps, at most one ahead of the one that trains."""
-        while not self._over and len(self._decided) <= self._num_trained + 1 and self._decide_one():
-            pass
-
-    def _decide_one(self) -> bool:
-        rules, window = self._rules, self._window
-        dropped = self._droppable() if rules.lag_policy == "drop" else []
-        places = window.free
-        if rules.steps is None:
-            places = min(places, self._unadmitted + len(self._tickets) - len(dropped))
-        if not places or len(self._ready) < places:
-            return False
-        chosen = self._ready[:places]
-        if rules.lag_policy == "wait":
-            left = dict(self._out)
-            for version, _, _ in chosen:
-                left[version] -= 1
-            if not may_leave(window, left, chosen[-1][0]):
-                return False
-        for ticket in dropped:
-            self._drop(ticket)
-        del self._ready[:places]
-        for version, _, ticket in chosen:
-            self._leave(ticket, version)
-        self._decided.append([(ticket.ordinal, version) for version, _, ticket in chosen])
-        self._window = self._make_window()
-        return True
-
-    def _leave(self, ticket: SimTicket, version: int) -> None:
-        del self._tickets[ticket.ordinal]
-        self._out[version] -= 1
-        self._num_out -= 1
-
-    def _droppable(self) -> list[SimTicket]:
-        floor = self._window.floor
-        return [t for t in self._tickets.values() if t.missing and t.version is not None and t.version <= floor]
-
-    def _drop(self, ticket: SimTicket) -> None:
-        self._abort(ticket)
-        self.fleet.recorder.num_dropped += 1
-        if self._rules.steps is not None:
-            self._replaced += 1
+    # -- leases --------------------------------------------------------------------------------------------------
 
     def _abort(self, ticket: SimTicket) -> None:
         """End a ticket that is not trained; what runs of it is stopped."""
@@ -222,8 +94,6 @@ class DirectDispatcher:
                     self._loads[replica] -= 1
                     self._rescore(replica)
         ticket.waiting.clear()
-
-    # -- leases --------------------------------------------------------------------------------------------------
 
     def dispatch(self, now: float) -> None:
         if self._rules.lag_policy == "drop":
@@ -292,15 +162,6 @@ class DirectDispatcher:
         heapq.heappush(self._queue, (_FRESH, ordinal, ticket))
         return ticket
 
-    def _allowed(self, bucket: int | None, version: int) -> bool:
-        """Rules (a), (b) and (c): see `lag`."""
-        if bucket is None:
-            if not has_credit(self._window, self._num_out):
-                return False
-        elif bucket <= version:
-            return True
-        return may_move(self._window, self._out, origin=bucket, to=version)
-
     def _lease(self, ticket: SimTicket, replica: int, version: int) -> None:
         index = ticket.waiting.pop()
         ticket.floors[index] = version
@@ -313,15 +174,6 @@ class DirectDispatcher:
         self._loads[replica] += 1
         self.fleet.recorder.num_leases += 1
         self._rescore(replica)
-
-    def _move(self, ticket: SimTicket, version: int | None) -> None:
-        if ticket.version is not None:
-            self._out[ticket.version] -= 1
-            self._num_out -= 1
-        if version is not None:
-            self._out[version] = self._out.get(version, 0) + 1
-            self._num_out += 1
-        ticket.version = version
 
     def _give_up(self, replica: int) -> None:
         """What the replica ran comes back to the head of the queue."""

@@ -15,85 +15,12 @@ from math import ceil, inf, sqrt
 
 from drumroll.errors import UserError
 from drumroll_planner.costs import CostModel
-
-BLOCK_TOKENS = 16
-"""Tokens in a KV block."""
-
-
-LogEntry = tuple[float, int, int, int, int, float]
-"""(end, steps, decoding, context before, tokens prefilled, pairs of prefill tokens and tokens before them)."""
-
-
-class Request:
-    """One sample in an engine. Mutable; owned by the engine that it was added to."""
-
-    __slots__ = (
-        "ctx",
-        "done",
-        "finish",
-        "group",
-        "key",
-        "left",
-        "length",
-        "prompt",
-        "running",
-        "started_at",
-        "ticket",
-        "token_at",
-    )
-
-    def __init__(self, key: object, prompt: int, length: int, *, done: int = 0, group: object = None) -> None:
-        """`done`: tokens of the answer made elsewhere; `group`: samples with the same one share their prompt's KV."""
-        self.key = key
-        self.prompt = prompt
-        self.length = length
-        self.done = done
-        """Tokens of the answer that exist; while it decodes, those at its first token here."""
-        self.group = group
-        self.ticket = -1
-        """Dispatch-order index, where a fleet sent it."""
-        self.finish = -1
-        """Step count at which it ends; -1 while it does not decode."""
-        self.left = 0
-        """Tokens that are still to be prefilled."""
-        self.ctx = 0
-        """Tokens prefilled so far."""
-        self.running = False
-        self.started_at = inf
-        self.token_at = inf
-        """When its first token here was made."""
+from drumroll_planner.sim.blocks import BLOCK_TOKENS, Blocks
+from drumroll_planner.sim.request import LogEntry, Request
 
 
 class Engine:
     """See the module. Call `advance` with non-decreasing times; `next_time` says when something happens by itself."""
-
-    __slots__ = (
-        "_bases",
-        "_blocks_free",
-        "_blocks_total",
-        "_chunk_tokens",
-        "_costs",
-        "_decoding",
-        "_groups",
-        "_heap",
-        "_kv",
-        "_kv_s",
-        "_phases",
-        "_prefilling",
-        "_running",
-        "_sequence",
-        "_share",
-        "_slots",
-        "_steps",
-        "_waiting",
-        "busy_s",
-        "finished",
-        "log",
-        "num_preemptions",
-        "num_prefill_tokens",
-        "num_tokens",
-        "time",
-    )
 
     def __init__(
         self,
@@ -111,13 +38,7 @@ class Engine:
         self._kv_s = costs.kv_s
         self._slots = max_concurrent
         self._chunk_tokens = max(chunk_tokens, max_concurrent + 1)
-        self._blocks_total = None if kv_tokens is None else kv_tokens // BLOCK_TOKENS
-        self._blocks_free = self._blocks_total or 0
-        self._share = share_prefix
-        self._groups: dict[object, int] = {}
-        """Running requests of each group."""
-        self._phases = [0] * BLOCK_TOKENS
-        """Decoding requests by (context - steps) mod block size: who needs a block next, without a scan."""
+        self._blocks = Blocks(kv_tokens, share_prefix=share_prefix)
         self._running: dict[Request, None] = {}
         self._prefilling: deque[Request] = deque()
         self._waiting: deque[Request] = deque()
@@ -160,13 +81,11 @@ class Engine:
             self.advance(now)
             if self.time < now:
                 self.time = now
-        if self._blocks_total is not None:
-            needed = ceil((request.prompt + request.length) / BLOCK_TOKENS)
-            if needed > self._blocks_total:
-                raise UserError(
-                    f"kv_tokens: {self._blocks_total * BLOCK_TOKENS} cannot hold one sample of {request.prompt} prompt "
-                    f"and {request.length} answer tokens"
-                )
+        if not self._blocks.could_hold(request):
+            raise UserError(
+                f"kv_tokens: {self._blocks.total * BLOCK_TOKENS} cannot hold one sample of {request.prompt} prompt "
+                f"and {request.length} answer tokens"
+            )
         self._waiting.append(request)
 
     def pause(self, now: float, seconds: float) -> float:
@@ -220,7 +139,7 @@ class Engine:
         """Begin the next step, where there is something to prefill or to admit: it can take nobody else any more."""
         if self._waiting:
             self._admit()
-        if self._blocks_total is not None and not self._prefilling and self._decoding and not self._steps_to_event():
+        if self._blocks.limited and not self._prefilling and self._decoding and not self._steps_to_event():
             self._preempt()
         if self._prefilling:
             self._mixed_step()
@@ -238,8 +157,8 @@ class Engine:
         while heap[0][2].finish != heap[0][0]:
             heapq.heappop(heap)
         steps = heap[0][0] - self._steps
-        if self._blocks_total is not None:
-            return self._steps_with_room(steps)
+        if self._blocks.limited:
+            return self._blocks.steps_with_room(self._decoding, self._steps, steps)
         return steps
 
     def _decode(self, now: float) -> None:
@@ -269,8 +188,8 @@ class Engine:
 
     def _take(self, steps: int, seconds: float, prefilled: int = 0, pairs: float = 0.0) -> None:
         """All decoding sequences get `steps` tokens."""
-        if self._blocks_total is not None:
-            self._blocks_free -= self._growth(steps)
+        if self._blocks.limited:
+            self._blocks.free -= self._blocks.growth(self._decoding, self._steps, steps)
         if self.log is not None:
             self.log.append((self.time + seconds, steps, self._decoding, self._kv, prefilled, pairs))
         self._steps += steps
@@ -292,9 +211,9 @@ class Engine:
 
     def _mixed_step(self) -> None:
         """One step that prefills from the queue's head and decodes beside it."""
-        if self._blocks_total is not None:
-            while self._growth(1) > self._blocks_free:
-                self._preempt()
+        blocks = self._blocks
+        while blocks.limited and blocks.growth(self._decoding, self._steps, 1) > blocks.free:
+            self._preempt()
         budget = self._chunk_tokens - self._decoding
         costs, queue = self._costs, self._prefilling
         seconds = self._bases[self._decoding] + self._kv_s * self._kv + (costs.chunk_s if queue else 0.0)
@@ -331,41 +250,20 @@ class Engine:
         context = request.prompt + request.done
         self._decoding += 1
         self._kv += context
-        if self._blocks_total is not None:
-            self._phases[(context - self._steps) % BLOCK_TOKENS] += 1
+        if self._blocks.limited:
+            self._blocks.decodes(context, self._steps, 1)
 
     # -- admission and KV ----------------------------------------------------------------------------------------
 
     def _may_admit(self) -> bool:
-        return len(self._running) < self._slots and self._fits(self._waiting[0])
-
-    def _fits(self, request: Request) -> bool:
-        return self._blocks_total is None or self._blocks_for(request) <= self._blocks_free
-
-    def _shared_blocks(self, request: Request) -> int:
-        """Blocks of the prompt that its siblings use as well."""
-        if not self._share or request.group is None:
-            return 0
-        return (request.prompt - 1) // BLOCK_TOKENS
-
-    def _blocks_for(self, request: Request) -> int:
-        """Blocks that admitting it takes: prompt, what exists of the answer, and the token that prefill ends with."""
-        total = ceil((request.prompt + request.done + 1) / BLOCK_TOKENS)
-        return total - self._shared_blocks(request) if request.group in self._groups else total
+        return len(self._running) < self._slots and self._blocks.fits(self._waiting[0])
 
     def _admit(self) -> None:
         """From the head of the queue, as long as there is room; never past one that has none."""
         while self._waiting and self._may_admit():
             request = self._waiting.popleft()
-            cached = 0
-            if request.group in self._groups:
-                cached = self._shared_blocks(request) * BLOCK_TOKENS
-            if self._blocks_total is not None:
-                self._blocks_free -= self._blocks_for(request)
-            if request.group is not None:
-                self._groups[request.group] = self._groups.get(request.group, 0) + 1
-            request.ctx = cached
-            request.left = request.prompt + request.done - cached
+            request.ctx = self._blocks.admit(request)
+            request.left = request.prompt + request.done - request.ctx
             request.running = True
             request.started_at = min(request.started_at, self.time)
             self._running[request] = None
@@ -374,46 +272,20 @@ class Engine:
     def _stop(self, request: Request) -> None:
         """The request leaves the batch; its KV is free."""
         done = self.progress(request)
-        context = request.prompt + done
+        held = request.prompt + done
         if request.finish >= 0:
             self._decoding -= 1
-            self._kv -= context
-            if self._blocks_total is not None:
-                self._phases[(context - self._steps) % BLOCK_TOKENS] -= 1
-            held = context
+            self._kv -= held
+            if self._blocks.limited:
+                self._blocks.decodes(held, self._steps, -1)
         else:
             self._prefilling.remove(request)
-            held = context + 1
+            held += 1
         request.finish = -1
         request.done = done
         request.running = False
         del self._running[request]
-        last = True
-        if request.group is not None:
-            self._groups[request.group] -= 1
-            last = not self._groups[request.group]
-            if last:
-                del self._groups[request.group]
-        if self._blocks_total is not None:
-            shared = 0 if last else self._shared_blocks(request)
-            self._blocks_free += ceil(held / BLOCK_TOKENS) - shared
-
-    def _growth(self, steps: int) -> int:
-        """Blocks that the decoding requests need for their next `steps` tokens."""
-        whole, rest = divmod(steps, BLOCK_TOKENS)
-        first = -self._steps % BLOCK_TOKENS
-        hit = sum(self._phases[(first - step) % BLOCK_TOKENS] for step in range(rest))
-        return whole * self._decoding + hit
-
-    def _steps_with_room(self, steps: int) -> int:
-        """At most `steps`, and no more than the free blocks allow."""
-        free = self._blocks_free
-        if free >= self._decoding * (steps // BLOCK_TOKENS + 1):
-            return steps
-        low = min(steps, free // self._decoding * BLOCK_TOKENS)
-        while low < steps and self._growth(low + 1) <= free:
-            low += 1
-        return low
+        self._blocks.release(request, held)
 
     def _preempt(self) -> None:
         """Throw out the request that was admitted last; it is computed anew, from the head of the queue."""

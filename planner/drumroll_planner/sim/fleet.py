@@ -7,65 +7,18 @@ same rules at the level of tickets (`direct`), or a baseline.
 
 import heapq
 from math import inf
-from typing import Protocol
 
 from drumroll.errors import JobFailed
 from drumroll_planner.costs import CostModel
-from drumroll_planner.sim.engine import Engine, Request
+from drumroll_planner.sim.dispatcher import Chosen, Dispatcher
+from drumroll_planner.sim.engine import Engine
 from drumroll_planner.sim.job import SimJob
 from drumroll_planner.sim.recorder import Recorder
+from drumroll_planner.sim.request import Request
 from drumroll_planner.sim.result import SimResult
 
 _REPLICA, _LOADED, _HEARD, _TRAINED, _COMMITTED, _FAIL, _BACK, _JOIN, _TIMER = range(9)
 """Kinds of events; of two at the same moment the smaller comes first."""
-
-Chosen = list[tuple[int, int]]
-"""Tickets of a step: (dispatch-order index, version of its oldest token)."""
-
-
-class Dispatcher(Protocol):
-    """Decides. Every method may look at the fleet; `dispatch` sends requests to it."""
-
-    @property
-    def finished(self) -> bool:
-        """All steps are trained."""
-        ...
-
-    def joined(self, now: float, replica: int) -> None:
-        """A replica is there, with the newest weights; also one that comes back."""
-        ...
-
-    def failed(self, now: float, replica: int) -> None:
-        """A replica is gone; what it ran is lost, and nobody has told the scheduler."""
-        ...
-
-    def done(self, now: float, replica: int, request: Request) -> None:
-        """An answer is complete."""
-        ...
-
-    def attested(self, now: float, replica: int, version: int) -> None:
-        """A replica has loaded a version."""
-        ...
-
-    def announced(self, now: float, version: int) -> None:
-        """A version is published."""
-        ...
-
-    def next_step(self, now: float, step: int) -> Chosen | None:
-        """The tickets of a step, once they are decided."""
-        ...
-
-    def trained(self, now: float, step: int, *, covers: bool) -> None:
-        """The trainer has committed a step; `covers`: with a checkpoint."""
-        ...
-
-    def timer(self, now: float) -> float | None:
-        """Called at the time that it gave last (first at 0); when to call it again."""
-        ...
-
-    def dispatch(self, now: float) -> None:
-        """Give out what may be given out."""
-        ...
 
 
 class Replica:

@@ -12,8 +12,9 @@ from drumroll_planner import records as r
 from drumroll_planner.answers import SampleReport
 from drumroll_planner.policy import Policy
 from drumroll_planner.rules import Plan
-from drumroll_planner.sim.engine import Request
-from drumroll_planner.sim.fleet import Chosen, Fleet
+from drumroll_planner.sim.dispatcher import Chosen
+from drumroll_planner.sim.fleet import Fleet
+from drumroll_planner.sim.request import Request
 
 _BYTES_PER_TOKEN = 12
 

@@ -11,9 +11,11 @@ from drumroll_planner.bounds import Bounds, alone_s, generation_bound, longest_b
 from drumroll_planner.sim.result import Counts, SimResult, StepSpan
 
 if TYPE_CHECKING:
-    from drumroll_planner.sim.engine import Engine, Request
-    from drumroll_planner.sim.fleet import Chosen, Replica
+    from drumroll_planner.sim.dispatcher import Chosen
+    from drumroll_planner.sim.engine import Engine
+    from drumroll_planner.sim.fleet import Replica
     from drumroll_planner.sim.job import SimJob
+    from drumroll_planner.sim.request import Request
 
 
 class Recorder:

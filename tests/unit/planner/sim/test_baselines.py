@@ -47,6 +47,13 @@ def test_every_baseline_trains_every_prompt_once(
     assert result.makespan_s >= result.bounds.best_s * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("name", BASELINES)
+def test_each_baseline_ends_a_job_with_long_tails(name: str, job_of: Callable[..., SimJob]) -> None:
+    result = simulate_baseline(name, job_of(sigma=1.5, num_replicas=3), record=True)
+    assert sorted(result.trained.tolist()) == list(range(32))
+    assert len(result.spans) == result.counts.samples
+
+
 def test_synchronous_and_one_step_have_the_lag_of_their_names(job_of: Callable[..., SimJob]) -> None:
     job = job_of(max_policy_lag=4)
     assert simulate_baseline("synchronous", job).lag_max == 0

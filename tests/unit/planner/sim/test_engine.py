@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from drumroll_planner.costs import CostModel
-from drumroll_planner.sim.engine import Engine, Request
+from drumroll_planner.sim.engine import Engine
+from drumroll_planner.sim.request import Request
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -113,6 +113,18 @@ def test_adversarial_lengths_stop_nothing(mode: Any, job_of: JobOf) -> None:
     check(job, simulate(job, mode=mode))
 
 
+@pytest.mark.parametrize("steps", [5, None])
+def test_what_is_dropped_is_counted_and_its_place_filled(steps: int | None, job_of: JobOf) -> None:
+    job = job_of(lag_policy="drop", sigma=2.0, max_policy_lag=1, steps=steps, epochs=None if steps else 1)
+    policy, fast = simulate(job, mode="policy"), simulate(job, mode="fast")
+    assert fast.counts == policy.counts
+    assert fast.counts.dropped > 0
+    if steps:
+        assert fast.counts.tickets_trained == 20
+    else:
+        assert fast.counts.tickets_trained + fast.counts.dropped == 32
+
+
 def test_twice_the_costs_take_twice_the_time(job_of: JobOf, costs: CostModel) -> None:
     free = costs.with_trainer()
     times = [
