@@ -164,21 +164,25 @@ def live_part(name: str, base: Any, *, costs: CostModel | None) -> list[dict[str
 
     print(f"{name}: seconds a step (target: within the larger of 5 % and twice the spread)")
     rows = []
+    turnaround_s = None
     for order, lengths in orders(base.lengths, base.per_step).items():
         setting = replace(base, lengths=lengths)
         measured = []
         for _ in range(REPEATS):
             result = asyncio.run(live(setting, profile=costs is None))
             costs = costs or result.costs
+            turnaround_s = turnaround_s or result.turnaround_s
             measured.append(result.iteration_s)
         assert costs is not None
+        assert turnaround_s is not None
         real, spread = float(np.mean(measured)), (max(measured) - min(measured)) / float(np.mean(measured))
-        sim = simulated(setting, costs).iteration_s
+        sim = simulated(setting, costs, turnaround_s).iteration_s
         within = abs(sim / real - 1) <= max(0.05, 2 * spread)
         rows.append({"order": order, "measured": measured, "simulated": sim, "spread": spread, "within": within})
         print(
             f"  {order:12}: {real:6.3f} measured (spread {spread:5.1%}), {sim:6.3f} simulated, {sim / real - 1:+6.1%}"
         )
+    print(f"  turnaround of a place: {1e3 * (turnaround_s or 0):.0f} ms")
     print(f"  ranking agrees: {'yes' if ranks_alike(rows) else 'NO'}")
     return rows
 

@@ -4,6 +4,7 @@ The same lengths, by row, are given to the engines (which make exactly so many t
 """
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from drumroll_planner import records as r
+from drumroll_planner.cost_fit import EngineSettings, Pause, TracedRequest, fit_trace
 from drumroll_planner.costs import CostModel
 from drumroll_planner.plan import PassInputs
 from drumroll_planner.planners import build_planner
@@ -92,6 +94,8 @@ class LiveResult:
     makespan_s: float
     iteration_s: float
     costs: CostModel | None
+    turnaround_s: float
+    """From an answer's end until its place is filled again; median."""
 
 
 async def live(setting: Setting, *, profile: bool) -> LiveResult:
@@ -119,13 +123,14 @@ async def _live(setting: Setting, folder: Path, stack: AsyncExitStack, *, profil
     names = [f"rollout-{number:05d}" for number in range(setting.replicas)]
     shares = [names[number :: setting.processes] for number in range(setting.processes)]
     files = [folder / f"costs-{number}.json" for number in range(setting.processes)]
+    waits = [folder / f"story-{number}.json" for number in range(setting.processes)]
     workers = [
         await _start(
             stack,
             [sys.executable, str(ROOT / "bench" / "simulator_replicas.py"), str(job_file), str(lengths)],
-            [str(setting.model), *share, *(["--profile", str(file)] if profile else [])],
+            [str(setting.model), *share, "--story", str(wait), *(["--profile", str(file)] if profile else [])],
         )
-        for share, file in zip(shares, files, strict=True)
+        for share, file, wait in zip(shares, files, waits, strict=True)
     ]
     for worker in workers:
         assert worker.stdout is not None
@@ -137,7 +142,38 @@ async def _live(setting: Setting, folder: Path, stack: AsyncExitStack, *, profil
     began, ends = await _train(setting, job, store, workers, stack)
     warm = setting.bound + 2
     costs = [CostModel.from_json(file.read_text()) for file in files] if profile else []
-    return LiveResult(ends[-1] - began, (ends[-1] - ends[warm - 1]) / (len(ends) - warm), _mean(costs))
+    async with asyncio.timeout(30.0):
+        for worker in workers:
+            await worker.wait()
+    stories = [json.loads(wait.read_text()) for wait in waits]
+    turnaround = float(np.mean([story["turnaround_s"] for story in stories]))
+    fitted = _fitted(setting, costs, [each for story in stories for each in story["replicas"]]) if profile else None
+    return LiveResult(ends[-1] - began, (ends[-1] - ends[warm - 1]) / (len(ends) - warm), fitted, turnaround)
+
+
+def _fitted(setting: Setting, profiled: list[CostModel], replicas: list[dict[str, Any]]) -> CostModel:
+    """Costs from the token times of this run, beginning with those of the profile: one model for all replicas.
+
+    A profile has the machine to itself; here the engines share it with each other, their clients and the services.
+    """
+    start = _mean(profiled)
+    models = []
+    for replica in replicas:
+        origin = min(request[0] for request in replica["requests"])
+        requests = [
+            TracedRequest(at - origin, prompt, tokens, first - origin, last - origin)
+            for at, prompt, tokens, first, last in replica["requests"]
+        ]
+        pauses = [Pause(at - origin, seconds) for at, seconds in replica["loads"] if at > origin]
+        used = np.ones(len(requests), dtype=bool)
+        engine = EngineSettings(setting.slots, 2048)
+        knots = tuple(batch for batch in (1, 2, 4, 8) if batch < setting.slots)
+        model, error = fit_trace(requests, engine, used=used, start=start, knots=knots, pauses=pauses)
+        print(
+            f"  fitted to a run: latency error {error.median:.1%} median, {error.p90:.1%} p90 of {error.count} requests"
+        )
+        models.append(replace(model, publish_pause_s=float(np.median([pause.seconds for pause in pauses]))))
+    return _mean(models)
 
 
 async def _train(
@@ -185,16 +221,14 @@ async def _end(process: Any) -> None:
             await process.wait()
 
 
-def _mean(costs: list[CostModel]) -> CostModel | None:
+def _mean(costs: list[CostModel]) -> CostModel:
     """One model for replicas that were measured at the same time."""
-    if not costs:
-        return None
     names = ("sequence_s", "kv_s", "prefill_s", "prefill_pair_s", "chunk_s", "publish_pause_s")
     table = tuple((batch, float(np.mean([each.base(batch) for each in costs]))) for batch, _ in costs[0].table)
     return replace(costs[0], table=table, **{n: float(np.mean([getattr(each, n) for each in costs])) for n in names})
 
 
-def simulated(setting: Setting, costs: CostModel) -> SimResult:
+def simulated(setting: Setting, costs: CostModel, turnaround_s: float) -> SimResult:
     """The same run in the simulator."""
     trainer = setting.trainer
     whole = replace(
@@ -216,6 +250,7 @@ def simulated(setting: Setting, costs: CostModel) -> SimResult:
             max_concurrent=setting.slots,
             checkpoint_every=1000,
             notice_s=0.05,
+            turnaround_s=turnaround_s,
         ),
         mode="policy",
     )

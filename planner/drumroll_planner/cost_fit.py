@@ -60,6 +60,13 @@ class TracedRequest(NamedTuple):
     last_token_s: float
 
 
+class Pause(NamedTuple):
+    """The engine stood still, on the clock of the requests."""
+
+    start_s: float
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """How the engine of a trace was set."""
@@ -134,25 +141,28 @@ def fit_trace(
     start: CostModel,
     rounds: int = 10,
     knots: Sequence[int] = KNOTS,
+    pauses: Sequence[Pause] = (),
 ) -> tuple[CostModel, FitError]:
     """Costs from the token times of the requests that `used` names; the others only say what ran beside them.
+
+    `pauses`: when the engine stood still for weight loads; that time is taken off.
 
     Each round moves no further from the one before than the times ask for, so that costs on which they say nothing
     stay as in `start`. The error is that of the latencies of the requests used.
     """
     model = start
     for _ in range(rounds):
-        log, replayed = replay_trace(requests, settings, model, keep_log=True)
+        log, replayed = replay_trace(requests, settings, model, keep_log=True, pauses=pauses)
         times = np.array([entry[0] for entry in log])
         features = np.vstack([np.zeros(len(knots) + 5), np.cumsum(_log_features(log, knots), axis=0)])
-        rows, seconds = _between_events(requests, replayed, used, times, features)
+        rows, seconds = _between_events(requests, replayed, used, times, features, pauses)
         held = _HELD * np.sqrt((rows**2).sum(axis=0))
         target = np.concatenate([seconds, held * _weights_of(model, knots)])
         solved = nonnegative_least_squares(np.vstack([rows, np.diag(held)]), target)
         model = _with_base(model, knots, solved)
         kv, token, pair, chunk = (float(each) for each in solved[len(knots) + 1 :])
         model = replace(model, kv_s=kv, prefill_s=token, prefill_pair_s=pair, chunk_s=chunk)
-    _, replayed = replay_trace(requests, settings, model)
+    _, replayed = replay_trace(requests, settings, model, pauses=pauses)
     measured = np.array([request.last_token_s - request.arrival_s for request in requests])
     predicted = np.array([last - request.arrival_s for request, (_, last) in zip(requests, replayed, strict=True)])
     error = fit_error(predicted[used], measured[used])
@@ -160,7 +170,12 @@ def fit_trace(
 
 
 def replay_trace(
-    requests: Sequence[TracedRequest], settings: EngineSettings, costs: CostModel, *, keep_log: bool = False
+    requests: Sequence[TracedRequest],
+    settings: EngineSettings,
+    costs: CostModel,
+    *,
+    keep_log: bool = False,
+    pauses: Sequence[Pause] = (),
 ) -> tuple[list[LogEntry], list[tuple[float, float]]]:
     """The engine's log, and (first token, last token) of each request, of the same arrivals under these costs."""
     start = min(request.arrival_s for request in requests)
@@ -174,8 +189,13 @@ def replay_trace(
     log: list[LogEntry] = []
     engine.log = log if keep_log else None
     sent = [Request(number, each.prompt_tokens, each.answer_tokens) for number, each in enumerate(requests)]
-    for number in sorted(range(len(requests)), key=lambda number: requests[number].arrival_s):
-        engine.add(requests[number].arrival_s, sent[number])
+    events: list[tuple[float, int | Pause]] = [(each.arrival_s, number) for number, each in enumerate(requests)]
+    events += [(pause.start_s, pause) for pause in pauses]
+    for at, event in sorted(events, key=lambda event: event[0]):
+        if isinstance(event, Pause):
+            engine.pause(at, event.seconds)
+        else:
+            engine.add(at, sent[event])
     engine.advance(float("inf"))
     ends = {request.key: time for time, request in engine.finished}
     return log, [(request.token_at, ends[request.key]) for request in sent]
@@ -187,15 +207,17 @@ def _between_events(
     used: npt.NDArray[np.bool_],
     times: Floats,
     features: Floats,
+    pauses: Sequence[Pause],
 ) -> tuple[Floats, Floats]:
-    """Features and seconds of the answers of the requests used, from first to last token."""
+    """Features and seconds of the answers of the requests used, from first to last token, without pauses."""
     rows, seconds = [], []
     for request, (first, last), use in zip(requests, replayed, used, strict=True):
         if not use:
             continue
         begin, end = np.searchsorted(times, [first, last]) + 1
         rows.append(features[end] - features[begin])
-        seconds.append(request.last_token_s - request.first_token_s)
+        still = sum(p.seconds for p in pauses if request.first_token_s <= p.start_s < request.last_token_s)
+        seconds.append(request.last_token_s - request.first_token_s - still)
     return np.array(rows), np.array(seconds)
 
 

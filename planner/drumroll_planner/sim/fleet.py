@@ -6,6 +6,7 @@ same rules at the level of tickets (`direct`), or a baseline.
 """
 
 import heapq
+from collections.abc import Callable
 from math import inf
 
 from drumroll.errors import JobFailed
@@ -17,7 +18,7 @@ from drumroll_planner.sim.recorder import Recorder
 from drumroll_planner.sim.request import Request
 from drumroll_planner.sim.result import SimResult
 
-_REPLICA, _LOADED, _HEARD, _TRAINED, _COMMITTED, _FAIL, _BACK, _JOIN, _TIMER = range(9)
+_REPLICA, _TOLD, _LOADED, _HEARD, _TRAINED, _COMMITTED, _FAIL, _BACK, _JOIN, _TIMER = range(10)
 """Kinds of events; of two at the same moment the smaller comes first."""
 
 
@@ -53,6 +54,9 @@ class Fleet:
         self._events: list[tuple[float, int, int, int]] = []
         self._dispatcher: Dispatcher
         self._step = 0
+        self._untold: dict[int, tuple[int, Request]] = {}
+        """Answers whose reports are under way."""
+        self._num_told = 0
         self._chosen: Chosen | None = None
         self._started_s = 0.0
         self._trained_s = 0.0
@@ -77,7 +81,13 @@ class Fleet:
     def abort(self, replica: int, request: Request) -> int:
         """Take a sample back; tokens of its answer that exist."""
         self._touched.add(replica)
+        self._forget(lambda subject, other: other is request)
         return self.replicas[replica].engine.remove(self.now, request)
+
+    def _forget(self, gone: Callable[[int, Request], bool]) -> None:
+        """Reports under way that mean nothing any more."""
+        if self._untold:
+            self._untold = {number: told for number, told in self._untold.items() if not gone(*told)}
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -137,7 +147,19 @@ class Fleet:
         while engine.finished and engine.finished[0][0] <= now:
             time, request = engine.finished.popleft()
             self.recorder.sample(subject, request.started_at, time, request)
-            self._dispatcher.done(now, subject, request)
+            if self.job.turnaround_s:
+                self._num_told += 1
+                self._untold[self._num_told] = (subject, request)
+                self._at(now + self.job.turnaround_s, _TOLD, subject, self._num_told)
+            else:
+                self._dispatcher.done(now, subject, request)
+
+    def _tell(self, now: float, subject: int, number: int) -> None:
+        """The scheduler has the report of an answer that nobody has taken back, from a replica that lives."""
+        told = self._untold.pop(number, None)
+        if told is not None:
+            self._touched.add(subject)
+            self._dispatcher.done(now, subject, told[1])
 
     def _schedule(self, now: float, subject: int) -> None:
         replica = self.replicas[subject]
@@ -154,18 +176,20 @@ class Fleet:
     def _handle(self, now: float, kind: int, subject: int, stamp: int) -> None:
         match kind:
             case 1:
-                self._loaded(now, subject, stamp)
+                self._tell(now, subject, stamp)
             case 2:
-                self._hear(now)
+                self._loaded(now, subject, stamp)
             case 3:
-                self._publish(now, subject)
+                self._hear(now)
             case 4:
-                self._commit(now, subject)
+                self._publish(now, subject)
             case 5:
-                self._fail(now, subject)
+                self._commit(now, subject)
             case 6:
-                self._come_back(now, subject)
+                self._fail(now, subject)
             case 7:
+                self._come_back(now, subject)
+            case 8:
                 self._join(self.job.joins[subject].costs or self.job.replica_costs[0])
             case _:
                 again = self._dispatcher.timer(now)
@@ -195,6 +219,7 @@ class Fleet:
         if failure.replica >= len(self.replicas) or not self.replicas[failure.replica].alive:
             return
         self._look_at(now, failure.replica)
+        self._forget(lambda subject, request: subject == failure.replica)
         replica = self.replicas[failure.replica]
         replica.alive = False
         replica.loading = None

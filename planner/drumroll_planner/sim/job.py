@@ -65,6 +65,8 @@ class SimJob:
     joins: tuple[Join, ...] = ()
     notice_s: float = 0.0
     """From a version's announcement until a replica begins to load it: half a heartbeat, on average."""
+    turnaround_s: float = 0.0
+    """From an answer's last token until the scheduler has its report, journaled, and the place is filled again."""
     heartbeat_s: float | None = None
     """Time between heartbeats in policy mode; default: a third of the lease's term."""
 

@@ -48,6 +48,8 @@ def any_fields(draw: Any) -> dict[str, Any]:
         "publish_every": draw(st.integers(1, bound + 1)),
         "checkpoint_every": draw(st.integers(1, 4)),
         "micro_batch": draw(st.sampled_from([None, 2])),
+        "turnaround_s": draw(st.sampled_from([0.0, 0.0, 0.2])),
+        "notice_s": draw(st.sampled_from([0.0, 0.3])),
     }
 
 
@@ -175,6 +177,17 @@ def test_unequal_replicas_are_better_used_by_step_time(job_of: JobOf, costs: Cos
         for routing in ("fewest", "step_time")
     ]
     assert results[1] < results[0]
+
+
+def test_a_turnaround_costs_at_least_its_time_for_each_answer_of_a_single_place(job_of: JobOf) -> None:
+    fields = {"num_replicas": 1, "max_concurrent": 1}
+    times = [simulate(job_of(turnaround_s=turnaround, **fields), mode="policy") for turnaround in (0.0, 0.5)]
+    assert times[1].makespan_s >= times[0].makespan_s + 0.45 * times[0].counts.samples
+
+
+def test_a_late_notice_lets_answers_begin_under_older_weights(job_of: JobOf) -> None:
+    soon, late = (simulate(job_of(notice_s=notice), mode="policy") for notice in (0.0, 3.0))
+    assert late.lag_mean > soon.lag_mean
 
 
 def test_padding_takes_the_trainer_longer_than_packing(job_of: JobOf) -> None:
