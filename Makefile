@@ -75,10 +75,11 @@ crd: $(READY) ## Generate the CRD and its reference page
 lock: $(UV) ## Resolve pyproject.toml anew into requirements.lock
 	$(UV) lock --upgrade
 	$(UV) export -q --no-emit-project --no-header --no-annotate $(addprefix --extra ,$(EXTRAS)) -o requirements.lock
+	UV=$(UV) deploy/images/lock.sh
 
 .PHONY: images
-images: ## Container images (they come with the operator; there are none yet)
-	@echo "there are no images yet: they come with the operator" >&2; exit 1
+images: ## Container images (IMAGES="operator scheduler", GPU=1, TAG, IMAGE_PREFIX, ENGINE, BUILD_FLAGS: see deploy/images)
+	deploy/images/build.sh $(IMAGES)
 
 .PHONY: bench
 bench: $(READY) ## Every figure that the docs state, measured here
