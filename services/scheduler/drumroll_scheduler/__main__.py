@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -25,8 +26,20 @@ def arguments(argv: list[str] | None = None) -> Accept:
     return Accept(data=given.accept_data_change, job=given.accept_job_change)
 
 
+def collect_rarely() -> None:
+    """Look for garbage cycles in young objects often, in all of them hardly ever.
+
+    The state of a large fleet is a million objects that live: a full collection walks them all, and nobody is answered
+    for as long (80 ms at 4,000 leases). Reference counts free nearly everything here.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 1_000)
+
+
 async def serve(accept: Accept) -> int:
     """Run the scheduler; SIGTERM and SIGINT stop it."""
+    collect_rarely()
     identity = read_identity()
     app = App(ResolvedJob.load(identity.job_file), accept=accept)
     loop = asyncio.get_running_loop()

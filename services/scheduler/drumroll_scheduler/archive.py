@@ -17,6 +17,8 @@ from drumroll_scheduler.snapshot import CheckpointMark, LedgerSnapshot, compress
 logger = logging.getLogger(__name__)
 
 INCARNATION_FILE = "incarnation"
+_TAIL_OF_STATE = 4
+"""Records in the tail for each lease and ticket of the state, before a snapshot replaces them."""
 
 
 def read_incarnation(journal_dir: Path) -> int:
@@ -57,8 +59,11 @@ class Archive:
 
     @property
     def due(self) -> bool:
-        """The tail is long."""
-        return self._core.journal.num_tail_records >= self._every_records
+        """The tail is long, also against the snapshot that would replace it: making one takes time by the state's size,
+        during which nobody is answered."""
+        state = self._core.policy.state
+        size = len(state.leases) + len(state.tickets)
+        return self._core.journal.num_tail_records >= max(self._every_records, _TAIL_OF_STATE * size)
 
     async def close_segment(self, mark: CheckpointMark | None = None) -> bytes:
         """Archive all up to now; the snapshot that stands for it.

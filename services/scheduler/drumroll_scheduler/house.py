@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 
 from drumroll.errors import StoreUnavailable
@@ -12,6 +13,10 @@ from drumroll_scheduler.sweeper import Sweeper
 from drumroll_scheduler.timeline import queue_row
 
 logger = logging.getLogger(__name__)
+
+_PAUSE_OF_WORK = 200.0
+"""Pause between two rounds, in times of what the round before took of the processor."""
+_LONGEST_PAUSE_S = 10.0
 
 
 async def pass_time(core: Core, *, every_s: float) -> None:
@@ -32,12 +37,17 @@ async def plan_passes(core: Core) -> None:
 
 
 async def keep_house(core: Core, archive: Archive, sweeper: Sweeper, *, every_s: float) -> None:
-    """Housekeeping for ever; at once after a checkpoint."""
+    """Housekeeping for ever; at once after a checkpoint.
+
+    It works for a small share of the time only: what it does grows with the fleet, and calls wait for it.
+    """
     while True:
         core.sweep_now.clear()
+        began = time.thread_time()
         await _clean(core, archive, sweeper)
+        pause_s = max(every_s, min(_LONGEST_PAUSE_S, _PAUSE_OF_WORK * (time.thread_time() - began)))
         with suppress(TimeoutError):
-            async with asyncio.timeout(every_s):
+            async with asyncio.timeout(pause_s):
                 await core.sweep_now.wait()
 
 
