@@ -95,7 +95,7 @@ class Record:
     reason: str
     """A constant of `reasons`."""
     message: str
-    """At most 1,024 characters, no NUL."""
+    """At most 1,024 bytes of UTF-8, no NUL."""
 
     @property
     def key(self) -> str:

@@ -60,6 +60,8 @@ class PodView:
     """`deletionTimestamp`: when its grace is over. None: not being deleted."""
     node: str = ""
     """Empty until it is bound."""
+    bound_at: float | None = None
+    """When it was (transition of PodScheduled)."""
     gpus: int = 0
     """GPUs of its limits, all containers together."""
     memory_limit: str = ""
@@ -233,7 +235,7 @@ class JobView:
     created: float
     spec: RLJobSpec | None
     """None: it does not parse; then `Observed.refusal` says why."""
-    status: RLJobStatus = RLJobStatus()
+    status: RLJobStatus = field(default_factory=RLJobStatus)
     deleting: bool = False
 
 
@@ -254,6 +256,8 @@ class Observed:
     """What the job wants, in order of application; empty while it is refused."""
     config: str = ""
     """Name of the newest revision of the ConfigMap with job.json: one of `children`."""
+    job_dir: str = ""
+    """The job's folder, as its pods see it."""
     applied: tuple[Applied, ...] = ()
     """What was applied, of this uid; with it also revisions that are no longer wanted."""
     live_set: Mapping[str, int] = field(default_factory=dict)
