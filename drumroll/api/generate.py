@@ -15,6 +15,8 @@ def generated_files() -> dict[str, str]:
     """Path below the checkout, and content, of every generated file."""
     return {
         "deploy/crd/rljobs.drumroll.dev.yaml": crd_yaml(),
+        # Charts read no files outside their folder.
+        "deploy/helm/drumroll/files/crds/rljobs.drumroll.dev.yaml": crd_yaml(),
         "docs/reference/rljob.md": reference_page(),
     }
 

@@ -1,0 +1,32 @@
+{{/* What the operator may do where jobs are. Each rule is used: the end-to-end tests compare them with the API server's
+     audit log. It reads no Secret. */}}
+{{- define "drumroll.jobRules" -}}
+- apiGroups: [drumroll.dev]
+  resources: [rljobs]
+  verbs: [get, list, watch, delete]
+- apiGroups: [drumroll.dev]
+  resources: [rljobs/status]
+  verbs: [patch]
+# Owner references that block the owner's deletion ask for it where that is checked.
+- apiGroups: [drumroll.dev]
+  resources: [rljobs/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create, patch, delete]
+- apiGroups: [""]
+  resources: [secrets, services]
+  verbs: [create, patch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [create, patch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [create, patch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
