@@ -1,0 +1,93 @@
+"""An RLJob as the processes of a cluster read it: paths inside the pods, addresses of Services, files of Secrets.
+
+All files of a job lie on one claim, mounted at /var/lib/drumroll in every pod. Relative paths of a job are relative to
+that folder; absolute ones need a volume of the job that is mounted there.
+"""
+
+import posixpath
+from typing import Final
+
+from drumroll.api.spec import RLJob
+from drumroll.errors import UserError
+from drumroll.job import Endpoints, Layout, ResolvedJob, Secrets
+from drumroll_operator import reasons
+from drumroll_operator.settings import OperatorSettings
+
+VOLUME: Final = "/var/lib/drumroll"
+SECRETS: Final = "/var/run/secrets/drumroll"
+STORE_SECRETS: Final = "/var/run/secrets/drumroll-store"
+SCHEDULER_PORT: Final = 50051
+STORE_PORT: Final = 6379
+TOKEN_ROLES: Final = ("scheduler", "rollout", "trainer", "viewer", "operator")
+STORE_ROLES: Final = ("scheduler", "rollout", "trainer")
+
+
+class JobRefused(UserError):
+    """The job cannot be run by this operator."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        """A constant of `reasons`."""
+
+
+def resolve(job: RLJob, settings: OperatorSettings) -> ResolvedJob:
+    """The job of a cluster.
+
+    Raises:
+        JobRefused: with the reason for its condition.
+    """
+    require_claim(job, settings)
+    name, namespace, uid = job.metadata.name, job.metadata.namespace, job.metadata.uid
+    if not uid:
+        raise JobRefused(reasons.INVALID_SPEC, "metadata.uid is empty: this job was not read from an API server")
+    spec = job.spec.resolved()
+    job_dir = f"{VOLUME}/{namespace}/{name}-{uid}"
+    domain = f"{namespace}.svc.{settings.cluster_domain}"
+    scheme = "rediss" if settings.tls else "redis"
+    return ResolvedJob(
+        uid=uid,
+        name=name,
+        namespace=namespace,
+        spec=spec,
+        layout=Layout(
+            job_dir=job_dir,
+            data_dir=f"{job_dir}/data",
+            model_dir=posixpath.normpath(posixpath.join(VOLUME, spec.model.path)),
+            source_dir=VOLUME,
+        ),
+        endpoints=Endpoints(
+            scheduler=f"{name}-scheduler.{domain}:{SCHEDULER_PORT}",
+            store=spec.stream.url or f"{scheme}://{name}-store.{domain}:{STORE_PORT}",
+        ),
+        secrets=Secrets(
+            token_files={role: f"{SECRETS}/{role}.token" for role in TOKEN_ROLES},
+            store_password_files=_store_passwords(job),
+        ),
+        metrics_path=f"{job_dir}/metrics.jsonl",
+        planner_sets_target=job.spec.target_policy_lag is None,
+    )
+
+
+def require_claim(job: RLJob, settings: OperatorSettings) -> str:
+    """Name of the claim with the job's files.
+
+    Raises:
+        JobRefused: neither the job nor the operator names one.
+    """
+    claim = job.spec.weights.volume.persistent_volume_claim
+    if claim is not None:
+        return claim.claim_name
+    if settings.default_claim is not None:
+        return settings.default_claim
+    raise JobRefused(
+        reasons.NO_VOLUME,
+        "spec.weights.volume.persistentVolumeClaim is not set and the operator has no default claim: create a claim "
+        "that all pods can mount (ReadWriteMany) and write its name there as claimName",
+    )
+
+
+def _store_passwords(job: RLJob) -> dict[str, str]:
+    if job.spec.stream.url and job.spec.stream.secret_ref:
+        return dict.fromkeys(STORE_ROLES, f"{STORE_SECRETS}/password")
+    return {role: f"{SECRETS}/store-{role}.password" for role in STORE_ROLES}
