@@ -146,10 +146,11 @@ class Cluster(Protocol):
         """PUT, tested against the manifest's resourceVersion: 409 Conflict where it is not the newest."""
         ...
 
-    async def write_status(self, namespace: str, name: str, status: Raw, *, uid: str, resource_version: str) -> Raw:
-        """Replace an RLJob's whole status; 409 Conflict unless uid and resourceVersion are the newest."""
+    async def write_status(self, namespace: str, name: str, status: Raw, *, resource_version: str) -> Raw:
+        """Replace an RLJob's whole status; 409 Conflict unless resourceVersion is the newest."""
         ...
 
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> None:
-        """Delete in the background. 404 where there is none; 409 Conflict where another uid bears the name."""
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> Raw:
+        """Delete in the background; the answer is the object or a Status. 404 where there is none; 409 Conflict where
+        another uid bears the name."""
         ...
