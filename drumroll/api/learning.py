@@ -5,10 +5,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from drumroll.api.base import ApiModel, Count
+from drumroll.api.patches import PodTemplatePatch
 from drumroll.api.pod_rules import ENV_RULES
 from drumroll.api.pods import Env, ResourceRequirements
 from drumroll.api.rule import Rule
 from drumroll.api.rules import ALGORITHM_RULES, TRAINER_RULES
+from drumroll.api.running import Image, RestartPolicy
 
 
 class Sampling(ApiModel):
@@ -99,3 +101,9 @@ class Trainer(ApiModel):
     """Threads per process on a CPU; default: cores divided by processes."""
     env: Env = []
     """Environment variables, beside those of `spec.env`."""
+    image: Image | None = None
+    """Image of its pods; default: the installation's. On a cluster only."""
+    restart_policy: RestartPolicy = RestartPolicy()
+    """Failures that are healed before the job fails. On a cluster only."""
+    pod_template_patch: PodTemplatePatch | None = None
+    """Additions to its pods; default: none. On a cluster only."""

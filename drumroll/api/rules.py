@@ -181,7 +181,9 @@ STREAM_RULES: tuple[Rule["Stream"], ...] = (
         field="embedded",
         message="a store by url is not embedded: leave embedded out, or leave url out",
         holds=lambda stream: stream.url is None or stream.embedded == type(stream.embedded)(),
-        cel="!has(self.url) || string(self.embedded.maxBytes) == '1Gi'",
+        cel="!has(self.url) || (string(self.embedded.maxBytes) == '1Gi' && !has(self.embedded.image) && "
+        "size(self.embedded.resources.requests) == 0 && size(self.embedded.resources.limits) == 0 && "
+        "!has(self.embedded.podTemplatePatch))",
     ),
     Rule(
         id="secret-of-url",
@@ -189,6 +191,14 @@ STREAM_RULES: tuple[Rule["Stream"], ...] = (
         message="an embedded store makes its own users: leave secretRef out, or write url",
         holds=lambda stream: stream.secret_ref is None or stream.url is not None,
         cel="!has(self.secretRef) || has(self.url)",
+    ),
+    Rule(
+        id="ca-of-url",
+        field="caSecretRef",
+        message="authorities check the certificate of an encrypted connection: write url: rediss://host:port, or leave "
+        "caSecretRef out",
+        holds=lambda stream: stream.ca_secret_ref is None or (stream.url or "").startswith("rediss://"),
+        cel="!has(self.caSecretRef) || (has(self.url) && self.url.startsWith('rediss://'))",
     ),
 )
 

@@ -5,10 +5,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from drumroll.api.base import ApiModel, Count, Fraction, Path, Positive, Quantity
+from drumroll.api.patches import PodTemplatePatch
 from drumroll.api.pod_rules import ENV_RULES
 from drumroll.api.pods import Env, ResourceRequirements
 from drumroll.api.rule import Rule
 from drumroll.api.rules import ENGINE_RULES, ROLLOUT_RULES, SCHEDULER_RULES
+from drumroll.api.running import Image, RestartPolicy
 
 
 class ReplayEngine(ApiModel):
@@ -76,6 +78,12 @@ class Rollout(ApiModel):
     """OpenMP threads per replica on a CPU; default: cores divided by processes."""
     env: Env = []
     """Environment variables, beside those of `spec.env`."""
+    image: Image | None = None
+    """Image of the replicas; default: the installation's. On a cluster only."""
+    restart_policy: RestartPolicy = RestartPolicy()
+    """Failures that are healed before the job fails. On a cluster only."""
+    pod_template_patch: PodTemplatePatch | None = None
+    """Additions to their pods; default: none. On a cluster only."""
 
 
 class Scheduler(ApiModel):
@@ -105,3 +113,9 @@ class Scheduler(ApiModel):
     """Of the scheduler's pod."""
     env: Env = []
     """Environment variables, beside those of `spec.env`."""
+    image: Image | None = None
+    """Image of its pod; default: the installation's. On a cluster only."""
+    restart_policy: RestartPolicy = RestartPolicy()
+    """Failures that are healed before the job fails. On a cluster only."""
+    pod_template_patch: PodTemplatePatch | None = None
+    """Additions to its pod; default: none. On a cluster only."""

@@ -8,18 +8,31 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field
 
 from drumroll.api.base import ApiModel, Name, Path, Positive
+from drumroll.api.cluster_rules import CLUSTER_RULES
 from drumroll.api.learning import Algorithm, Checkpoint, Sampling, Trainer
+from drumroll.api.patches import PodTemplatePatch
 from drumroll.api.pod_rules import ENV_RULES
 from drumroll.api.pods import Env, EnvVar, EnvVarSource, ResourceRequirements, SecretKeyRef
 from drumroll.api.rule import Rule
 from drumroll.api.rules import JOB_RULES, SPEC_RULES
+from drumroll.api.running import (
+    Cleanup,
+    Deadline,
+    ImagePullSecrets,
+    JobVolume,
+    PersistentVolumeClaim,
+    RestartPolicy,
+    SecurityContext,
+    Volumes,
+)
 from drumroll.api.serving import Engine, ReplayEngine, Rollout, Scheduler
 from drumroll.api.sources import Columns, Data, DataSource, EvalSource, Model, Reward, Task
-from drumroll.api.storage import EmbeddedStream, PersistentVolumeClaim, Stream, Volume, Weights
+from drumroll.api.storage import EmbeddedStream, Stream, Volume, Weights
 
 __all__ = [
     "Algorithm",
     "Checkpoint",
+    "Cleanup",
     "Columns",
     "Data",
     "DataSource",
@@ -28,18 +41,22 @@ __all__ = [
     "EnvVar",
     "EnvVarSource",
     "EvalSource",
+    "JobVolume",
     "Model",
     "ObjectMeta",
     "PersistentVolumeClaim",
+    "PodTemplatePatch",
     "RLJob",
     "RLJobSpec",
     "ReplayEngine",
     "ResourceRequirements",
+    "RestartPolicy",
     "Reward",
     "Rollout",
     "Sampling",
     "Scheduler",
     "SecretKeyRef",
+    "SecurityContext",
     "Stream",
     "Task",
     "Trainer",
@@ -51,7 +68,7 @@ __all__ = [
 class RLJobSpec(ApiModel):
     """What is wanted."""
 
-    rules: ClassVar[tuple[Rule["RLJobSpec"], ...]] = (*SPEC_RULES, *ENV_RULES)
+    rules: ClassVar[tuple[Rule["RLJobSpec"], ...]] = (*SPEC_RULES, *CLUSTER_RULES, *ENV_RULES)
 
     model: Model
     """The policy's starting point."""
@@ -90,6 +107,23 @@ class RLJobSpec(ApiModel):
     """Environment variables of all roles."""
     resume_from: Path | None = None
     """Run directory or job folder whose newest checkpoint this job starts from, with a history of its own."""
+    suspend: bool = False
+    """Hold the job: its pods go after a checkpoint, and their GPUs with them; the store and the volumes stay. On a
+    cluster only."""
+    volumes: Volumes = []
+    """Volumes of the scheduler, the trainer and the rollouts, where `path` fields may point. On a cluster only."""
+    image_pull_secrets: ImagePullSecrets = []
+    """Secrets that images are pulled with, beside the installation's. On a cluster only."""
+    security_context: SecurityContext = SecurityContext()
+    """The user that all pods run as. On a cluster only."""
+    pending_deadline_seconds: Deadline | None = None
+    """Longest time until the first step begins, before the job fails; default: none. On a cluster only."""
+    active_deadline_seconds: Deadline | None = None
+    """Longest time from the start to the end, suspended time not counted; default: none. On a cluster only."""
+    stall_deadline_seconds: Deadline | None = None
+    """Longest time without a step and without a new sample; default: none. On a cluster only."""
+    cleanup: Cleanup = Cleanup()
+    """What is kept after the end, and for how long. On a cluster only."""
 
     @property
     def resolved_epochs(self) -> int | None:

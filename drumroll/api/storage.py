@@ -5,8 +5,11 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from drumroll.api.base import ApiModel, Name, Quantity
+from drumroll.api.patches import PodTemplatePatch
+from drumroll.api.pods import ResourceRequirements
 from drumroll.api.rule import Rule
 from drumroll.api.rules import STREAM_RULES
+from drumroll.api.running import Image, PersistentVolumeClaim
 
 
 class EmbeddedStream(ApiModel):
@@ -14,6 +17,12 @@ class EmbeddedStream(ApiModel):
 
     max_bytes: Quantity = "1Gi"
     """Memory for samples; admission stops at 85 % of it."""
+    image: Image | None = None
+    """Image of its pod; default: the installation's. On a cluster only."""
+    resources: ResourceRequirements = ResourceRequirements()
+    """Of its pod; default: memory for maxBytes and what Valkey adds to it. On a cluster only."""
+    pod_template_patch: PodTemplatePatch | None = None
+    """Additions to its pod; default: none. On a cluster only."""
 
 
 class Stream(ApiModel):
@@ -27,15 +36,11 @@ class Stream(ApiModel):
     """redis:// or rediss:// address without credentials (they go into secretRef)."""
     secret_ref: Name | None = None
     """Secret with `username` and `password` for `url`; locally a directory with files of these names."""
+    ca_secret_ref: Name | None = None
+    """Secret whose `ca.crt` holds the authorities that the certificate of a rediss:// `url` is checked against; locally
+    a directory with a file of this name. Default: those of the system."""
     archive_samples: bool = True
     """Keep the trained samples beside the checkpoints, so that `drumroll replay` can run."""
-
-
-class PersistentVolumeClaim(ApiModel):
-    """An existing claim."""
-
-    claim_name: Name
-    """Name of a PersistentVolumeClaim in the job's namespace."""
 
 
 class Volume(ApiModel):
