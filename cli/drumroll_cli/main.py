@@ -35,6 +35,8 @@ VERBS = {
         "drumroll_cli.audit", "audit", "Prove from a finished job's journal that no sample was lost or repeated."
     ),
     "replay": Verb("drumroll_cli.replay", "replay", "Train a run's decisions and samples once more, and compare."),
+    "submit": Verb("drumroll_cli.cluster.submit", "submit", "Create jobs on a cluster."),
+    "status": Verb("drumroll_cli.cluster.status", "status", "What jobs on a cluster are doing, and what to do next."),
     "crd": Verb("drumroll_cli.crd", "crd", "Print the CustomResourceDefinition of RLJob."),
 }
 

@@ -67,13 +67,18 @@ def _file_problems(entry: "LoadedJob") -> Iterator["Problem"]:
         yield Problem(entry.file, str(error), entry.document, entry.line)
 
 
-def _print(loaded: "Loaded") -> None:
+def report(loaded: "Loaded") -> None:
+    """Notes, warnings and problems, on standard error."""
     for note in loaded.notes:
         typer.echo(f"{note}", err=True)
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}", err=True)
     for problem in loaded.problems:
         typer.echo(f"error: {problem}", err=True)
+
+
+def _print(loaded: "Loaded") -> None:
+    report(loaded)
     wrong = {(problem.file, problem.document) for problem in loaded.problems}
     for entry in loaded.jobs:
         if (entry.file, entry.document) in wrong:

@@ -58,15 +58,24 @@ def with_overrides(job: RLJob, *, seed: int | None, steps: int | None, sets: tup
     if steps is not None:
         spec["steps"] = steps
         spec.pop("epochs", None)
+    put_overrides(spec, sets)
+    loaded = parse_jobs(json.dumps(wire), "the job with its overrides")
+    if loaded.problems:
+        raise InvalidJobs(loaded.problems)
+    return loaded.jobs[0].job
+
+
+def put_overrides(spec: dict[str, Any], sets: tuple[str, ...]) -> None:
+    """Set fields of a spec's plain data, as `--set PATH=VALUE` says.
+
+    Raises:
+        JobError: an override is not PATH=VALUE.
+    """
     for override in sets:
         path, equals, value = override.partition("=")
         if not equals or not path:
             raise JobError(f"--set {override!r}: write PATH=VALUE, such as rollout.replicas=4")
         _put(spec, path.removeprefix("spec.").split("."), _read_value(value, override), override)
-    loaded = parse_jobs(json.dumps(wire), "the job with its overrides")
-    if loaded.problems:
-        raise InvalidJobs(loaded.problems)
-    return loaded.jobs[0].job
 
 
 def _read_value(text: str, override: str) -> Any:
