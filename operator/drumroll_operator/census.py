@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from drumroll_operator.labels import part_name, pod_name
 from drumroll_operator.observed import JobView, PodView
 from drumroll_operator.substrate import ROLES, Role
 
@@ -39,11 +40,6 @@ class Census:
         return next((pod for pod in self.own if pod.role == role and pod.name == name), None)
 
 
-def pod_name(job: str, role: Role, index: int = 0) -> str:
-    """<job>-store, <job>-scheduler, <job>-trainer-<i>, <job>-rollout-<i>."""
-    return f"{job}-{role}" if role in ("store", "scheduler") else f"{job}-{role}-{index}"
-
-
 def replica_name(pod: PodView) -> str:
     """DRUMROLL_REPLICA of a pod, such as rollout-3."""
-    return f"{pod.role}-{pod.index}"
+    return part_name(pod.role or "rollout", pod.index)

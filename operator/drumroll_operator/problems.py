@@ -49,7 +49,7 @@ def problem(pod: PodView, now: float, timings: Timings) -> Problem | None:
 
 def overdue(pod: PodView, now: float, timings: Timings) -> bool:
     """It is still there long after its grace: its node is lost."""
-    return pod.delete_by is not None and not pod.ended and now >= pod.delete_by + timings.overdue_s
+    return pod.delete_by is not None and now >= pod.delete_by + timings.overdue_s
 
 
 def _leaving(pod: PodView, delete_by: float, now: float, timings: Timings) -> Problem:

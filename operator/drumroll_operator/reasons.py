@@ -152,4 +152,3 @@ TRAINER_REPLACED = _reason(
     "TrainerReplaced", "A trainer pod is gone or has ended: all trainer pods are replaced together."
 )
 FORCE_DELETED = _reason("ForceDeleted", "A pod was still there long after its grace and was deleted by force.")
-CLEANED_UP = _reason("CleanedUp", "The time to keep an ended job's pods, its store or the job itself is over.")

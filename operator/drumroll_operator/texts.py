@@ -16,12 +16,12 @@ def clean(text: str) -> str:
     return kept.encode("utf-8", "replace").decode("utf-8").strip()
 
 
-def condition_message(text: str) -> str:
-    """For a condition or `status.message`: at most 32,768 characters, head and tail kept."""
+def condition_message(text: str, most: int = MESSAGE_CHARACTERS) -> str:
+    """For a condition or another field of a status: at most so many characters, head and tail kept."""
     text = clean(text)
-    if len(text) <= MESSAGE_CHARACTERS:
+    if len(text) <= most:
         return text
-    half = (MESSAGE_CHARACTERS - len(_CUT)) // 2
+    half = (most - len(_CUT)) // 2
     return text[:half] + _CUT + text[-half:]
 
 

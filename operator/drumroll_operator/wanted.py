@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from drumroll.api.spec import RestartPolicy, RLJobSpec
 from drumroll_operator.substrate import Role
 
 
@@ -57,3 +58,35 @@ class Wanted:
 
 
 _DEFAULT = Budget()
+
+
+def wanted(spec: RLJobSpec) -> Wanted:
+    """Read a spec."""
+    rollouts = spec.rollout.replicas
+    success, failure = spec.cleanup.on_success, spec.cleanup.on_failure
+    live = {"replicas": rollouts}
+    live |= {"steps": spec.steps} if spec.steps is not None else {}
+    live |= {"target_policy_lag": spec.target_policy_lag} if spec.target_policy_lag is not None else {}
+    return Wanted(
+        suspend=spec.suspend,
+        store=not spec.stream.url,
+        rollouts=rollouts,
+        min_rollouts=min(spec.rollout.min_replicas or 1, rollouts),
+        trainers=spec.trainer.replicas,
+        budgets={
+            "rollout": _budget(spec.rollout.restart_policy),
+            "trainer": _budget(spec.trainer.restart_policy),
+            "scheduler": _budget(spec.scheduler.restart_policy),
+        },
+        pending_s=spec.pending_deadline_seconds,
+        active_s=spec.active_deadline_seconds,
+        stall_s=spec.stall_deadline_seconds,
+        on_success=Keep(success.pods_seconds, success.store_seconds, success.job_seconds),
+        on_failure=Keep(failure.pods_seconds, failure.store_seconds, failure.job_seconds),
+        live=live,
+        lag_allowed=max(spec.max_policy_lag, spec.weights.publish_every_steps),
+    )
+
+
+def _budget(policy: RestartPolicy) -> Budget:
+    return Budget(policy.max_restarts, policy.window_seconds)
