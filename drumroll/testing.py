@@ -35,12 +35,14 @@ async def eventually(predicate: Callable[[], Any], deadline_s: float = 10.0, mes
         await asyncio.sleep(_PAUSE_S)
 
 
-def eventually_sync(predicate: Callable[[], T], deadline_s: float = 10.0, message: str = "the condition") -> T:
+def eventually_sync(
+    predicate: Callable[[], T], deadline_s: float = 10.0, message: str = "the condition", *, pause_s: float = _PAUSE_S
+) -> T:
     """As `eventually`, without an event loop."""
     end = time.monotonic() + deadline_s
     while not (result := predicate()):
         _check_time(end, deadline_s, message, result)
-        time.sleep(_PAUSE_S)
+        time.sleep(pause_s)
     return result
 
 
