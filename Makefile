@@ -48,6 +48,7 @@ check: $(READY) ## Lint, types, import contracts, generated files up to date
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m drumroll.api.generate --check
+	@if command -v helm > /dev/null; then helm lint --strict --quiet deploy/helm/drumroll; else echo "no helm on PATH: the chart is not linted"; fi
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	  $(MAKE) -s --no-print-directory generate-proto PROTO_OUT="$$tmp"; \
 	  diff -r --exclude=__pycache__ --exclude=__init__.py --exclude='*.proto' "$$tmp/drumroll_proto" proto/drumroll_proto \

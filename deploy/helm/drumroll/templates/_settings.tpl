@@ -2,7 +2,9 @@
 {{- define "drumroll.settings" -}}
 images:
   {{- range $role := list "scheduler" "rollout" "trainer" }}
-  {{ $role }}: {{ include "drumroll.image" (list $ $role) | quote }}
+  {{ $role }}:
+    reference: {{ include "drumroll.image" (list $ $role) | quote }}
+    pullPolicy: {{ include "drumroll.pullPolicy" (list $ $role) }}
   {{- end }}
 imagePullSecrets: {{ toJson .Values.imagePullSecrets }}
 podSecurity: {{ toJson .Values.jobs.podSecurity }}
