@@ -101,25 +101,25 @@ class MemoryApi:
             raise self._error("the object has been modified", "update", kind.plural, namespace, name, 409, "Conflict")
         return self._write(kind, copy.deepcopy(manifest))
 
-    def write_status(self, namespace: str, name: str, status: Raw, *, uid: str, resource_version: str) -> Raw:
+    def write_status(self, namespace: str, name: str, status: Raw, *, resource_version: str) -> Raw:
         """Replace an RLJob's status."""
         kind = KINDS["RLJob"]
         self._admit("patch", "rljobs/status", namespace, name)
         known = self._find("patch", kind, namespace, name)
-        if (known["metadata"]["uid"], known["metadata"]["resourceVersion"]) != (uid, resource_version):
+        if known["metadata"]["resourceVersion"] != resource_version:
             raise self._error(
                 "the object has been modified", "patch", "rljobs/status", namespace, name, 409, "Conflict"
             )
         return self._write(kind, {**copy.deepcopy(known), "status": copy.deepcopy(status)})
 
-    def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> None:
+    def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> Raw:
         """DELETE: pods that run on a node get their grace, all else goes at once with what it owns."""
         self._admit("delete", kind.plural, namespace, name)
         known = self._find("delete", kind, namespace, name)
         if uid and known["metadata"]["uid"] != uid:
             message = f"Precondition failed: UID in precondition: {uid}"
             raise self._error(message, "delete", kind.plural, namespace, name, 409, "Conflict")
-        self._delete(kind, known, grace_s)
+        return self._delete(kind, known, grace_s)
 
     # -- for kubelets, tests and watches -------------------------------------------------------------------------
 
@@ -178,17 +178,19 @@ class MemoryApi:
         self._tell("MODIFIED", raw)
         return copy.deepcopy(raw)
 
-    def _delete(self, kind: Kind, known: Raw, grace_s: int | None) -> None:
+    def _delete(self, kind: Kind, known: Raw, grace_s: int | None) -> Raw:
         asked = known["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE_S) if kind.name == "Pod" else 0
         grace = asked if grace_s is None else grace_s
         runs = known.get("status", {}).get("phase") not in _TERMINAL and known.get("spec", {}).get("nodeName")
+        raw = copy.deepcopy(known)
         if kind.name != "Pod" or grace == 0 or not runs:
+            raw["metadata"] |= {"deletionTimestamp": self._time(0), "deletionGracePeriodSeconds": 0}
             self.remove(known)
-            return
-        raw, by = copy.deepcopy(known), self._time(grace)
+            return raw
+        by = self._time(grace)
         if raw["metadata"].get("deletionTimestamp", by) >= by:
             raw["metadata"] |= {"deletionTimestamp": by, "deletionGracePeriodSeconds": grace}
-            self._write(kind, raw)
+        return self._write(kind, raw)
 
     def _find(self, verb: str, kind: Kind, namespace: str, name: str) -> Raw:
         known = self.objects.get((kind.name, namespace, name))

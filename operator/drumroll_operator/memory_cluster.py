@@ -64,13 +64,13 @@ class MemoryCluster:
         """See Cluster."""
         return self.api.update(manifest)
 
-    async def write_status(self, namespace: str, name: str, status: Raw, *, uid: str, resource_version: str) -> Raw:
+    async def write_status(self, namespace: str, name: str, status: Raw, *, resource_version: str) -> Raw:
         """See Cluster."""
-        return self.api.write_status(namespace, name, status, uid=uid, resource_version=resource_version)
+        return self.api.write_status(namespace, name, status, resource_version=resource_version)
 
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> None:
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> Raw:
         """See Cluster."""
-        self.api.delete(kind, namespace, name, uid=uid, grace_s=grace_s)
+        return self.api.delete(kind, namespace, name, uid=uid, grace_s=grace_s)
 
     def _position(self, version: int) -> int:
         history = self.api.history

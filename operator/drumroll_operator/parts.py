@@ -10,7 +10,7 @@ from drumroll_operator.conditions import Said, held
 from drumroll_operator.labels import pod_name
 from drumroll_operator.observed import Observed, PodView
 from drumroll_operator.problems import Problem, problem
-from drumroll_operator.replacing import trained
+from drumroll_operator.replacing import Course, finishing, judge
 from drumroll_operator.substrate import Role
 from drumroll_operator.texts import names
 from drumroll_operator.timings import Timings
@@ -34,21 +34,27 @@ class Scene:
         return self.observed.job.status.conditions
 
     def problem(self, pod: PodView) -> Problem | None:
-        """What keeps a pod from being ready."""
+        """What keeps a pod from being ready; None also for one that has ended as it should."""
+        if pod.ended:
+            course = judge(pod, self.observed.progress, self.timings).course
+            if course is Course.LEAVE:
+                return None
+            if course is Course.WAIT:
+                return Problem(reasons.FINISHING, f"{pod.name} says that it is done; waiting for the scheduler")
         return problem(pod, self.observed.now, self.timings)
 
 
 def part_conditions(scene: Scene) -> list[Said]:
-    """One for each part."""
-    return [_stream(scene), _scheduler(scene), _trainer(scene), _rollout(scene), _weights(scene)]
+    """One for each part. Workers of a job that is over end by themselves, which is nothing to report."""
+    said = [_stream(scene), _scheduler(scene), _trainer(scene), _rollout(scene), _weights(scene)]
+    if finishing(scene.observed.progress):
+        return [*said[:2], *(held(scene.old, one.type, one) for one in said[2:])]
+    return said
 
 
 def problems(scene: Scene, role: Role) -> list[Problem]:
     """Of the pods of a role that should be ready, the grave ones first."""
-    pods = scene.census.of_role(role)
-    if role == "trainer" and trained(scene.observed.progress):
-        pods = [pod for pod in pods if not pod.ended]
-    found = [p for p in (scene.problem(pod) for pod in pods) if p is not None]
+    found = [p for p in (scene.problem(pod) for pod in scene.census.of_role(role)) if p is not None]
     return sorted(found, key=lambda p: not p.grave)
 
 

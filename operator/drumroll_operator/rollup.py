@@ -26,6 +26,7 @@ _REASONS = {
     FailureKind.UNAVAILABLE: reasons.API_UNAVAILABLE,
     FailureKind.REFUSED: reasons.LIVE_VALUE_REFUSED,
 }
+_WRITES = ("create", "patch", "apply")
 _PASSING = {FailureKind.CONFLICT: 1_000, FailureKind.UNAVAILABLE: 3}
 """Failures in a row before one of these is worth a word."""
 
@@ -48,7 +49,7 @@ def accepted() -> Said:
 def admitted(scene: Scene, tries: Tries) -> Said:
     """What the API server says of creating and applying."""
     for failure in tries.failures:
-        if failure.verb in ("create", "patch") and _counts(failure):
+        if failure.verb in _WRITES and _counts(failure):
             return Said("Admitted", "False", _REASONS[failure.kind], explain(failure))
     blocked = _blocked_names(scene)
     if blocked:
@@ -125,7 +126,7 @@ def degraded(scene: Scene, said: Sequence[Said], tries: Tries, *, running: bool)
         if grave:
             return Said("Degraded", "True", grave[0].reason, grave[0].message)
     for failure in tries.failures:
-        if failure.verb not in ("create", "patch") and _counts(failure):
+        if failure.verb not in _WRITES and _counts(failure):
             return Said("Degraded", "True", _REASONS[failure.kind], explain(failure))
     count = len(ready_rollouts(scene.census))
     if running and not finishing(scene.observed.progress):

@@ -37,12 +37,10 @@ def event_note(text: str) -> str:
 
 
 def last_words(text: str) -> str:
-    """What a process said of its end: the message or reason of a JSON object, or the text itself."""
+    """What a process said of its end: message or reason of a JSON object, which may be empty, or the text itself."""
     said = json_object(text)
-    for name in ("message", "reason"):
-        if isinstance(said.get(name), str) and said[name]:
-            return clean(str(said[name]))
-    return clean(text)
+    words = [str(said[name]) for name in ("message", "reason") if isinstance(said.get(name), str) and said[name]]
+    return clean(words[0] if words else "" if said else text)
 
 
 def json_object(text: str) -> dict[str, object]:
