@@ -4,7 +4,6 @@ from typing import Any
 
 import yaml
 
-from drumroll.api.rules import IMMUTABLE
 from drumroll.api.spec import RLJob, RLJobSpec
 from drumroll.api.status import RLJobStatus
 from drumroll.api.structural import object_schema, validation
@@ -90,8 +89,8 @@ def _root() -> dict[str, Any]:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": {"description": RLJobSpec.__doc__} | object_schema(RLJobSpec, IMMUTABLE, "spec"),
-            "status": {"description": RLJobStatus.__doc__} | object_schema(RLJobStatus, {}, "status"),
+            "spec": {"description": RLJobSpec.__doc__} | object_schema(RLJobSpec, "spec"),
+            "status": {"description": RLJobStatus.__doc__} | object_schema(RLJobStatus, "status"),
         },
         "x-kubernetes-validations": [validation(rule) for rule in RLJob.rules],
     }

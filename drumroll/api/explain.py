@@ -7,8 +7,12 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
+from drumroll.api.affinity import LABEL_VALUE_PATTERN
+from drumroll.api.cluster_rules import LABEL_KEY_PATTERN
 from drumroll.api.names import advise
+from drumroll.api.patches import SUB_PATH_PATTERN
 from drumroll.api.problems import Location, dotted, shown
+from drumroll.api.running import IMAGE_PATTERN, LABEL_PATTERN, MOUNT_PATH_PATTERN
 from drumroll.api.tree import Broken, Node, spec_nodes
 
 _MAIN_FIELD = {
@@ -58,6 +62,16 @@ _TYPES = {
     "model_type": ("a mapping", {}),
 }
 
+_SHAPES = {
+    LABEL_PATTERN: "is not a name: write at most 63 lower case letters, digits and hyphens, such as shared-models",
+    IMAGE_PATTERN: "is not an image: write registry/name:tag or registry/name@sha256:digest",
+    MOUNT_PATH_PATTERN: "is not a path: write an absolute one without dots as parts, such as /models",
+    SUB_PATH_PATTERN: "is not a path: write a relative one without dots as parts, such as models/tiny",
+    LABEL_KEY_PATTERN: "is not a label: write name or prefix/name",
+    LABEL_VALUE_PATTERN: "is not a label's value: write at most 63 letters, digits, hyphens, underscores and dots",
+}
+"""What is wrong with a text that does not match a pattern."""
+
 _PATTERNS = {
     "reward.function": "write module:name, such as my_rewards:score",
     "name": "write letters, digits and underscores, not beginning with a digit",
@@ -96,7 +110,7 @@ def _sentence(location: Location, error: ErrorDetails, kind: str) -> str:
     if kind == "literal_error":
         return f"write {str(context['expected']).replace(chr(39), '')}"
     if kind == "string_pattern_mismatch":
-        return _wrong_pattern(location, given)
+        return _SHAPES.get(context["pattern"]) or _wrong_pattern(location, given)
     if kind == "finite_number":
         return "write a finite number"
     bounds = {

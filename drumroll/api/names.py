@@ -84,6 +84,24 @@ PEERS: dict[str, tuple[str, ...]] = {
 }
 
 
+_POWERS = {
+    "hostPath": "paths of the node are not for pods of a job: write persistentVolumeClaim or image",
+    "securityContext": "it would change what pods may do, which is fixed; write spec.securityContext for their user",
+    "serviceAccountName": "pods of a job have no service account: leave it out",
+    "automountServiceAccountToken": "pods of a job have no service account: leave it out",
+    "hostNetwork": "pods of a job stay out of the node's namespaces: leave it out",
+    "hostPID": "pods of a job stay out of the node's namespaces: leave it out",
+    "hostIPC": "pods of a job stay out of the node's namespaces: leave it out",
+    "privileged": "pods of a job have no privileges: leave it out",
+    "containers": "the role's container is Drumroll's own: write what it may be given beside podTemplatePatch, such as "
+    "image, env and resources",
+    "csi": "a volume of a driver's own is not listed here: write persistentVolumeClaim",
+    "nfs": "a volume of a server's own is not listed here: write persistentVolumeClaim",
+}
+"""What pods could be given elsewhere and cannot here, with what to write instead."""
+_POD_PLACES = re.compile(r"podTemplatePatch|^spec\.volumes")
+
+
 def _plain(name: str) -> str:
     return re.sub(r"[-_. ]", "", name).lower()
 
@@ -93,6 +111,8 @@ _FIELD_OF_PEER = {_plain(name): path for path, names in PEERS.items() for name i
 
 def advise(place: str, name: str) -> str:
     """What to write instead of the unknown field `name` of the object at `place` (a path with `[]` for items)."""
+    if _POD_PLACES.search(place) and name in _POWERS:
+        return _POWERS[name]
     siblings = {_plain(node.name): node.name for node in children(models_by_path()[place], "")}
     plain = _plain(name)
     if plain in siblings:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from drumroll.api.crd import custom_resource_definition
-from drumroll.api.rules import IMMUTABLE
+from drumroll.api.lifetime import is_live
 from drumroll.api.spec import RLJob, RLJobSpec
 from drumroll.api.structural import Schema
 from drumroll.api.tree import Node, children, placed_rules
@@ -41,7 +41,8 @@ _HEAD = """\
 {doc} API group `drumroll.dev`, version `v1alpha1`, kind `RLJob`, short name `rlj`.
 
 `drumroll validate FILE...` checks job files without a cluster and says the same as the API server. Fields that are not
-listed here are refused. Fields marked with 🔒 cannot change while the job lives.
+listed here are refused. Fields marked with 🔓 may change while the job lives, and it acts on
+them; a change of any other is refused. Fields that say so act on a cluster only; a local run leaves them out.
 
 ## A complete example
 
@@ -66,6 +67,8 @@ _UNITS = {
 _UNIT_OF = {
     "steps": "steps",
     "epochs": "passes",
+    "sizeLimit": "bytes",
+    "maxRestarts": "failures",
     "memory": "bytes",
     "replicas": "pods",
     "minReplicas": "pods",
@@ -118,7 +121,7 @@ def _sections(nodes: list[Node], schema: Schema, path: str, doc: str, level: int
 
 
 def _row(node: Node, schema: Schema, is_required: bool) -> str:
-    lock = " 🔒" if any(node.path == path or node.path.startswith(f"{path}.") for path in IMMUTABLE) else ""
+    lock = " 🔓" if is_live(node.path) else ""
     default = "**required**" if is_required else _default(node)
     cells = [f"`{node.name}`{lock}", _type(schema), default, unit_of(node), _bounds(schema), node.description]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

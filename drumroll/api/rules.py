@@ -294,17 +294,3 @@ JOB_RULES: tuple[Rule["RLJob"], ...] = (
         cel=f"size(self.metadata.name) <= 40 && self.metadata.name.matches('{JOB_NAME_PATTERN}')",
     ),
 )
-
-IMMUTABLE: dict[str, str] = {
-    path: f"{what} cannot change while the job lives: create another job (resumeFrom goes on from this one)"
-    for path, what in {
-        "spec.model": "the model",
-        "spec.data": "the data",
-        "spec.seed": "the seed",
-        "spec.maxPolicyLag": "maxPolicyLag",
-        "spec.algorithm.type": "algorithm.type",
-        "spec.algorithm.groupSize": "groupSize",
-        "spec.algorithm.promptsPerStep": "promptsPerStep",
-    }.items()
-}
-"""Fields that a server refuses to change, with the sentence that says so."""

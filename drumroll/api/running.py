@@ -15,7 +15,7 @@ MOUNT_PATH_PATTERN = r"^(/[.]?[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*)+$"
 Label = Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_PATTERN)]
 """A name of at most 63 lower case letters, digits and hyphens."""
 Image = Annotated[str, Field(min_length=1, max_length=512, pattern=IMAGE_PATTERN)]
-MountPath = Annotated[str, Field(min_length=2, max_length=512, pattern=MOUNT_PATH_PATTERN)]
+MountPath = Annotated[str, Field(min_length=1, max_length=512, pattern=MOUNT_PATH_PATTERN)]
 Seconds = Annotated[int, Field(ge=0, le=100_000_000)]
 Deadline = Annotated[int, Field(ge=1, le=100_000_000)]
 Id = Annotated[int, Field(ge=0, le=2**31 - 1)]

@@ -8,6 +8,7 @@ Rules become `x-kubernetes-validations`.
 from typing import Any
 
 from drumroll.api.base import ApiModel
+from drumroll.api.lifetime import STEPS_STAY, STEPS_STAY_CEL, frozen_at
 from drumroll.api.rule import Rule
 from drumroll.api.tree import Node, children
 
@@ -31,18 +32,19 @@ _KEPT = (
 )
 
 
-def object_schema(model: type[ApiModel], immutable: dict[str, str], path: str) -> Schema:
-    """The structural schema of a model that lies at `path`; `immutable` maps paths to the sentence of refusal."""
+def object_schema(model: type[ApiModel], path: str) -> Schema:
+    """The structural schema of a model that lies at `path`."""
     raw = model.model_json_schema(mode="validation")
     properties, required = {}, []
     for node in children(model, path):
-        properties[node.name] = _field_schema(node, raw["properties"][node.name], immutable)
+        properties[node.name] = _field_schema(node, raw["properties"][node.name])
         if node.info.is_required():
             required.append(node.name)
     schema: Schema = {"type": "object", "properties": properties}
     if required:
         schema["required"] = required
-    if validations := [validation(rule) for rule in model.rules if rule.cel is not None]:
+    validations = [validation(rule) for rule in model.rules if rule.cel is not None]
+    if validations := [*validations, *_transitions(path)]:
         schema["x-kubernetes-validations"] = validations
     return schema
 
@@ -57,19 +59,26 @@ def validation(rule: Rule[Any]) -> Schema:
     return entry
 
 
-def _field_schema(node: Node, raw: Schema, immutable: dict[str, str]) -> Schema:
+def _transitions(path: str) -> list[Schema]:
+    """What may not change, at the object that holds it."""
+    rules = [
+        {"rule": field.cel, "message": field.message, "fieldPath": f".{field.node.name}"} for field in frozen_at(path)
+    ]
+    if path == "spec":
+        rules.append({"rule": STEPS_STAY_CEL, "message": STEPS_STAY})
+    return rules
+
+
+def _field_schema(node: Node, raw: Schema) -> Schema:
     schema: Schema = {"description": node.description}
     raw = _without_null(raw)
     if node.model is not None:
-        inner = object_schema(node.model, immutable, f"{node.path}[]" if node.is_list else node.path)
+        inner = object_schema(node.model, f"{node.path}[]" if node.is_list else node.path)
         schema |= {**_kept(raw), "type": "array", "items": inner} if node.is_list else inner
     else:
         schema |= _plain(raw)
     if node.has_default:
         schema["default"] = node.default.to_wire() if isinstance(node.default, ApiModel) else node.default
-    if node.path in immutable:
-        rule = {"rule": "self == oldSelf", "message": immutable[node.path]}
-        schema["x-kubernetes-validations"] = [*schema.get("x-kubernetes-validations", []), rule]
     return schema
 
 

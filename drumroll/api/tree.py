@@ -98,6 +98,19 @@ def spec_nodes() -> dict[str, Node]:
     return {node.path: node for node in walk(RLJobSpec, "spec")}
 
 
+def value_at(spec: RLJobSpec, path: str) -> Any:
+    """The value of a field that lies in no list; `path` as in files, such as `spec.rollout.replicas`.
+
+    None where an object on the way is left out.
+    """
+    value: Any = spec
+    for part in path.split(".")[1:]:
+        if value is None:
+            return None
+        value = getattr(value, next(name for name, info in type(value).model_fields.items() if info.alias == part))
+    return value
+
+
 @cache
 def models_by_path() -> dict[str, type[ApiModel]]:
     """Every model of a job but its metadata, by the path of its place; the job itself lies at the empty path."""

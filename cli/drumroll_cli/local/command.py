@@ -22,7 +22,7 @@ from drumroll.api.spec import RLJob
 from drumroll.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USER, DataError, UserError
 from drumroll.job import ResolvedJob
 from drumroll_cli.local import gpus, preflight, rundir
-from drumroll_cli.local.jobfile import choose_job, read_job, with_overrides
+from drumroll_cli.local.jobfile import choose_job, for_this_machine, read_job, with_overrides
 from drumroll_cli.local.podspec import LocalPod, parse_pod
 from drumroll_cli.local.process import adopt_orphans
 from drumroll_cli.local.runner import LocalRunner, Outcome
@@ -75,6 +75,7 @@ def _created(options: Options, console: Console) -> Ready:
         raise UserError("give a job file, such as examples/first-light.yaml, or --resume RUN_DIR")
     job = choose_job(options.file, options.job, console.print)
     job = with_overrides(job, seed=options.seed, steps=options.steps, sets=options.sets)
+    job = for_this_machine(job, lambda warning: console.print(warning, style="yellow"))
     source_dir = Path.cwd() if options.file == "-" else Path(options.file).parent
     path = options.run_dir or rundir.default_path(job, Path("runs"))
     with rundir.new(path) as lock:

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from drumroll.api.advice import cluster_only
 from drumroll.api.loading import parse_jobs, read_jobs
 from drumroll.api.problems import InvalidJobs
 from drumroll.api.spec import RLJob
@@ -42,6 +43,19 @@ def read_job(path: Path) -> RLJob:
         InvalidJobs: it does not.
     """
     return choose_job(str(path), None, lambda message: None)
+
+
+def for_this_machine(job: RLJob, say: Callable[[str], None]) -> RLJob:
+    """The job itself; what only a cluster acts on is named in one warning.
+
+    Raises:
+        JobError: the job is suspended.
+    """
+    if job.spec.suspend:
+        raise JobError("spec.suspend: a local run is never suspended: leave it out, or end the run with Ctrl-C")
+    if ignored := cluster_only(job.spec):
+        say(f"warning: acts on a cluster only, ignored here: {', '.join(ignored)}")
+    return job
 
 
 def with_overrides(job: RLJob, *, seed: int | None, steps: int | None, sets: tuple[str, ...]) -> RLJob:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from drumroll_cli.local.jobfile import choose_job, read_job, with_overrides
+from drumroll_cli.local.jobfile import choose_job, for_this_machine, read_job, with_overrides
 
 from drumroll.api.problems import InvalidJobs
 from drumroll.api.spec import RLJob
@@ -85,3 +85,36 @@ def test_an_override_into_a_plain_value_is_refused(tmp_path: Path) -> None:
 def test_the_job_is_judged_again_as_a_whole(tmp_path: Path) -> None:
     with pytest.raises(InvalidJobs, match=r"spec\.targetPolicyLag"):
         with_overrides(job(tmp_path), seed=None, steps=None, sets=("targetPolicyLag=9",))
+
+
+def test_what_only_a_cluster_acts_on_is_named_in_one_warning(tmp_path: Path) -> None:
+    wanted = with_overrides(
+        job(tmp_path),
+        seed=None,
+        steps=None,
+        sets=(
+            "rollout.image=registry.example/rollout:1",
+            "trainer.podTemplatePatch={spec: {priorityClassName: high}}",
+            "cleanup.onSuccess.podsSeconds=5",
+            "volumes=[{name: models, mountPath: /models, persistentVolumeClaim: {claimName: models}}]",
+            "trainer.resources.limits.cpu=2",
+        ),
+    )
+    said: list[str] = []
+    assert for_this_machine(wanted, said.append) is wanted
+    assert said == [
+        "warning: acts on a cluster only, ignored here: spec.rollout.image, spec.trainer.podTemplatePatch, "
+        "spec.volumes, spec.cleanup"
+    ]
+
+
+def test_a_job_for_both_is_run_without_a_word(tmp_path: Path) -> None:
+    said: list[str] = []
+    for_this_machine(job(tmp_path), said.append)
+    assert said == []
+
+
+def test_a_suspended_job_is_not_run_here(tmp_path: Path) -> None:
+    held = with_overrides(job(tmp_path), seed=None, steps=None, sets=("suspend=true",))
+    with pytest.raises(JobError, match=r"spec\.suspend: .*leave it out"):
+        for_this_machine(held, print)
