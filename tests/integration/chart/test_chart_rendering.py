@@ -67,6 +67,15 @@ def test_what_concerns_the_operators_pod_reaches_it(chart: Any) -> None:
     assert deployment["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
 
 
+def test_the_platforms_own_users_are_left_to_it_or_written_in_full(chart: Any) -> None:
+    none = {"operator": {"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}}
+    for spec in chart.render(values=none).pod_specs:
+        assert set(spec["securityContext"]) == {"runAsNonRoot", "seccompProfile"}
+    large = {"operator": {"podSecurityContext": {"runAsUser": 1000680000}}}
+    for spec in chart.render(values=large).pod_specs:
+        assert spec["securityContext"]["runAsUser"] == 1000680000
+
+
 def test_common_labels_are_on_every_object_and_take_no_own_label(chart: Any) -> None:
     own = [item for item in chart.render(*MONITORS, values=BUSY).objects if "more" not in item["metadata"]["name"]]
     for item in own:

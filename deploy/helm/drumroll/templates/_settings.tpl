@@ -7,7 +7,12 @@ images:
     pullPolicy: {{ include "drumroll.pullPolicy" (list $ $role) }}
   {{- end }}
 imagePullSecrets: {{ toJson .Values.imagePullSecrets }}
-podSecurity: {{ toJson .Values.jobs.podSecurity }}
+{{- /* Helm takes a null value for none; the operator would put its own default in its place. */}}
+{{- $security := .Values.jobs.podSecurity }}
+podSecurity:
+  {{- range $key := list "runAsUser" "runAsGroup" "fsGroup" }}
+  {{ $key }}: {{ hasKey $security $key | ternary (index $security $key) nil | toJson }}
+  {{- end }}
 defaultClaim: {{ .Values.jobs.defaultClaim | quote }}
 clusterDomain: {{ .Values.clusterDomain }}
 networkPolicies: {{ .Values.jobs.networkPolicies }}
