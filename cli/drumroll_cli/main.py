@@ -37,6 +37,13 @@ VERBS = {
     "replay": Verb("drumroll_cli.replay", "replay", "Train a run's decisions and samples once more, and compare."),
     "submit": Verb("drumroll_cli.cluster.submit", "submit", "Create jobs on a cluster."),
     "status": Verb("drumroll_cli.cluster.status", "status", "What jobs on a cluster are doing, and what to do next."),
+    "top": Verb("drumroll_cli.cluster.top", "top", "Watch jobs on a cluster, or one job's replicas."),
+    "logs": Verb("drumroll_cli.cluster.logs", "logs", "Logs of a job's processes on a cluster."),
+    "scale": Verb("drumroll_cli.cluster.scale", "scale", "More or fewer rollout replicas."),
+    "suspend": Verb("drumroll_cli.cluster.suspend", "suspend", "Let a job give its GPUs back."),
+    "resume": Verb("drumroll_cli.cluster.suspend", "resume", "Let a suspended job go on."),
+    "cancel": Verb("drumroll_cli.cluster.cancel", "cancel", "Delete a job; its files stay."),
+    "doctor": Verb("drumroll_cli.cluster.doctor", "doctor", "Is a cluster ready for jobs? If not: what to do."),
     "crd": Verb("drumroll_cli.crd", "crd", "Print the CustomResourceDefinition of RLJob."),
 }
 
@@ -45,6 +52,8 @@ _EPILOG = """Examples:
 drumroll run examples/first-light.yaml
 
 drumroll validate job.yaml
+
+drumroll submit job.yaml -n research
 
 drumroll crd | kubectl apply --server-side -f -"""
 

@@ -8,7 +8,7 @@ from drumroll_cli.cluster.objects import Condition, JobView
 
 _DESCRIBE = "kubectl describe pod -n {namespace} -l drumroll.dev/job={job}"
 _LOOK: dict[str, str] = {
-    "InvalidSpec": "correct the file, then drumroll cancel {job} and submit again",
+    "InvalidSpec": "correct the file, then drumroll cancel {it} and submit again",
     "NoVolume": "drumroll doctor lists the claims of the namespace",
     "QuotaExceeded": "kubectl describe quota -n {namespace}",
     "MissingRights": "drumroll doctor; then helm upgrade (docs/rbac.md)",
@@ -19,16 +19,16 @@ _LOOK: dict[str, str] = {
     "ImagePullBackOff": _DESCRIBE,
     "CreateContainerConfigError": _DESCRIBE,
     "CreateContainerError": _DESCRIBE,
-    "PreparingData": "drumroll logs {job} --role scheduler -f",
+    "PreparingData": "drumroll logs {it} --role scheduler -f",
     "NodeLost": "kubectl get nodes; docs/operations.md",
-    "Suspended": "drumroll resume {job}",
-    "Stalled": "drumroll top {job}; drumroll logs {job} --role trainer --tail 50",
-    "TooFewReplicas": "drumroll top {job}; drumroll logs {job} --role rollout --tail 50",
-    "UserError": "correct it, then drumroll cancel {job} and submit again",
-    "TrainingFailed": "drumroll logs {job} --role scheduler",
-    "BackoffLimitExceeded": "drumroll logs {job} --previous",
-    "PendingDeadlineExceeded": "drumroll doctor -f FILE; then drumroll cancel {job} and submit again",
-    "StallDeadlineExceeded": "drumroll logs {job} --previous",
+    "Suspended": "drumroll resume {it}",
+    "Stalled": "drumroll top {it}; drumroll logs {it} --role trainer --tail 50",
+    "TooFewReplicas": "drumroll top {it}; drumroll logs {it} --role rollout --tail 50",
+    "UserError": "correct it, then drumroll cancel {it} and submit again",
+    "TrainingFailed": "drumroll logs {it} --role scheduler",
+    "BackoffLimitExceeded": "drumroll logs {it} --previous",
+    "PendingDeadlineExceeded": "drumroll doctor -f FILE; then drumroll cancel {it} and submit again",
+    "StallDeadlineExceeded": "drumroll logs {it} --previous",
 }
 """Reason to the command that helps; others have none better than the ones below."""
 
@@ -41,7 +41,8 @@ _ORDER = (
 
 def next_steps(job: JobView) -> list[str]:
     """Sentences, the most useful first; at least one."""
-    return [line.format(job=job.name, namespace=job.namespace) for line in _steps(job)]
+    it = job.name if job.namespace == "default" else f"{job.name} -n {job.namespace}"
+    return [line.format(job=job.name, it=it, namespace=job.namespace) for line in _steps(job)]
 
 
 def _steps(job: JobView) -> Iterator[str]:
@@ -50,11 +51,11 @@ def _steps(job: JobView) -> Iterator[str]:
         return
     if job.phase == "Complete":
         yield f"its weights and checkpoints are on its volume{f' in {job.job_dir}' if job.job_dir else ''}"
-        yield "drumroll audit <that folder> proves that no sample was lost; drumroll cancel {job} removes the job"
+        yield "drumroll audit <that folder> proves that no sample was lost; drumroll cancel {it} removes the job"
         return
     if job.phase == "Failed":
         yield from _about(job.condition("Failed"))
-        yield "drumroll logs {job}; once the cause is gone, submit it under another name with resumeFrom"
+        yield "drumroll logs {it}; once the cause is gone, submit it under another name with resumeFrom"
         return
     if not job.conditions:
         yield "no operator has looked at the job yet: drumroll doctor says whether one runs"
@@ -70,7 +71,7 @@ def _steps(job: JobView) -> Iterator[str]:
         yield from _about(waits[0])
     if degraded is not None and degraded.status == "True" and (not waits or degraded.reason != waits[0].reason):
         yield from _about(degraded)
-    yield "drumroll top {job} shows it live; drumroll logs {job} -f follows its logs"
+    yield "drumroll top {it} shows it live; drumroll logs {it} -f follows its logs"
 
 
 def _about(condition: Condition | None) -> Iterator[str]:

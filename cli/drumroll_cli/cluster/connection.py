@@ -28,6 +28,7 @@ Query = Mapping[str, str | int | bool | None]
 
 FIELD_MANAGER = "drumroll-cli"
 REQUEST_S = 30.0
+_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _STDOUT, _STDERR, _END = 1, 2, 3
 """Channels of an exec's WebSocket."""
 
@@ -98,6 +99,16 @@ class Cluster:
                 return None
             raise
 
+    async def exists(self, path: str) -> bool:
+        """Whether there is an object; only its metadata is asked for, so that no Secret is read."""
+        try:
+            await self._json("get", path, None, accept=_METADATA_ONLY)
+        except ClusterRefusal as error:
+            if error.code == 404:
+                return False
+            raise
+        return True
+
     async def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Json]:
         """All items, page by page."""
         items: list[Json] = []
@@ -166,10 +177,16 @@ class Cluster:
             await client.close()
 
     async def _json(
-        self, method: str, path: str, query: Query | None, body: Json | None = None, content_type: str | None = None
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: Json | None = None,
+        content_type: str | None = None,
+        accept: str | None = None,
     ) -> Json:
         timeout = aiohttp.ClientTimeout(total=REQUEST_S, sock_connect=10.0)
-        response = await self._request(method, path, query, body, content_type, timeout)
+        response = await self._request(method, path, query, body, content_type, accept, timeout=timeout)
         try:
             value = await response.json()
         except aiohttp.ClientError as error:
@@ -183,6 +200,8 @@ class Cluster:
         query: Query | None,
         body: Json | None = None,
         content_type: str | None = None,
+        accept: str | None = None,
+        *,
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> Any:
         parameters = [(key, _text(value)) for key, value in (query or {}).items() if value is not None]
@@ -193,6 +212,7 @@ class Cluster:
                 body=body,
                 query_params=parameters,
                 content_type=content_type,
+                header_params={"Accept": accept} if accept else {},
                 serialize=False,
                 _request_timeout=timeout,
             )

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from drumroll.api.rules import IMMUTABLE
+from drumroll.api.lifetime import is_live
 from drumroll.api.spec import RLJob, RLJobSpec
 from drumroll.errors import UserError
 
@@ -62,12 +62,7 @@ def differences(there: Mapping[str, Any], wanted: RLJob) -> list[Difference] | N
         return None
     old, new = _leaves(spec.to_wire(), "spec"), _leaves(wanted.spec.to_wire(), "spec")
     paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
-    return [Difference(path, old.get(path), new.get(path), is_fixed(path)) for path in paths]
-
-
-def is_fixed(path: str) -> bool:
-    """Whether an API server refuses to change the field while the job lives."""
-    return any(path == fixed or path.startswith((f"{fixed}.", f"{fixed}[")) for fixed in IMMUTABLE)
+    return [Difference(path, old.get(path), new.get(path), not is_live(path)) for path in paths]
 
 
 def exists_already(name: str, phase: str, found: list[Difference] | None, file: str) -> str:

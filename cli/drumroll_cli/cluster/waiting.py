@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from drumroll_cli.cluster.answers import ClusterRefusal, ClusterUnreachable
 from drumroll_cli.cluster.connection import Cluster
 from drumroll_cli.cluster.objects import JobView
-from drumroll_cli.cluster.reading import read_job
+from drumroll_cli.cluster.reading import raw_pods, read_job
 
 PERIOD_S = 2.0
 PATIENCE_S = 120.0
@@ -66,3 +66,19 @@ def change_line(job: JobView) -> str:
     rollout = f"  rollout {job.rollout_ready}/{job.wanted_replicas}"
     why = f"  {job.message}" if job.message and job.phase != "Running" else ""
     return f"{job.name}  {job.phase}{steps}{version}{lag}{rollout}{why}"
+
+
+async def until_gone(cluster: Cluster, job: JobView, say: Callable[[str], None]) -> None:
+    """Return once neither the job nor a pod of it is there."""
+    told = -1
+    while (left := await _left(cluster, job)) > 0:
+        if left != told:
+            say(f"{job.name}  {left} object{'s' if left > 1 else ''} left")
+            told = left
+        await asyncio.sleep(PERIOD_S)
+    say(f"{job.name} is gone")
+
+
+async def _left(cluster: Cluster, job: JobView) -> int:
+    found = await _look(cluster.within(job.namespace), job.name, job.uid)
+    return (found is not None) + len(await raw_pods(cluster, job))

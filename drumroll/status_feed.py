@@ -1,0 +1,62 @@
+"""`python -m drumroll.status_feed [SECONDS]`: the scheduler's status as a line of JSON, once or every so many seconds.
+
+Runs inside a job's scheduler pod, where `drumroll top` starts it: it needs no token outside the pod. It ends when
+nobody reads any more, and when the job has ended.
+"""
+
+import asyncio
+import json
+import sys
+from typing import TextIO
+
+from drumroll_proto.v1 import scheduler_pb2
+from google.protobuf.json_format import MessageToDict
+
+from drumroll.environment import read_identity
+from drumroll.errors import DrumrollError
+from drumroll.job import ResolvedJob
+from drumroll.rpc import SchedulerClient
+
+DEADLINE_S = 10.0
+ENDED = ("Complete", "Failed")
+
+
+async def feed(job: ResolvedJob, role: str, period_s: float | None, out: TextIO) -> None:
+    """Write statuses to `out` until the job has ended; None: one.
+
+    Raises:
+        DrumrollError: the scheduler does not answer.
+        BrokenPipeError: nobody reads any more.
+    """
+    async with SchedulerClient(job, role, attempt_s=DEADLINE_S) as scheduler:
+        while True:
+            status = await scheduler.status(scheduler_pb2.StatusRequest(), deadline_s=DEADLINE_S)
+            out.write(json_line(status))
+            out.flush()
+            if period_s is None or status.phase in ENDED:
+                return
+            await asyncio.sleep(period_s)
+
+
+def json_line(status: scheduler_pb2.StatusReply) -> str:
+    """The status as one line of JSON that `json_format.Parse` reads."""
+    return json.dumps(MessageToDict(status, preserving_proto_field_name=True)) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code; the reason of a failure goes to standard error."""
+    try:
+        period_s = float(arguments[0]) if arguments else None
+        identity = read_identity()
+        asyncio.run(feed(ResolvedJob.load(identity.job_file), identity.role, period_s, sys.stdout))
+    except BrokenPipeError:
+        sys.stderr.close()  # Nobody reads; the interpreter must not complain at its end.
+        return 0
+    except (DrumrollError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
