@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from drumroll.errors import UserError
 
@@ -36,6 +37,19 @@ def read_identity(environ: Mapping[str, str] | None = None) -> Identity:
 def variable(name: str, default: str | None = None) -> str | None:
     """One variable, for what has no place in job.json (library switches, data folders of tests)."""
     return os.environ.get(name, default)  # noqa: TID251 - this is the one place
+
+
+def termination_file() -> Path | None:
+    """DRUMROLL_TERMINATION_FILE: where a process on a cluster leaves its last words; None: nowhere."""
+    name = variable("DRUMROLL_TERMINATION_FILE")
+    return Path(name) if name else None
+
+
+def health_port() -> int | None:
+    """DRUMROLL_HEALTH_PORT: where a process on a cluster says how it is; None: nowhere. Of the ranks of one pod only
+    the first has it."""
+    port = variable("DRUMROLL_HEALTH_PORT")
+    return int(port) if port and variable("LOCAL_RANK", "0") == "0" else None
 
 
 def set_library_variables(values: Mapping[str, str]) -> None:

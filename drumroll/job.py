@@ -14,15 +14,32 @@ from drumroll.api.base import ApiModel
 from drumroll.api.spec import RLJobSpec
 from drumroll.errors import JobError
 
-_NO_ENV: IncEx = {"env"}
-_NOT_IN_FILE: IncEx = {"spec": {"env": True, "rollout": _NO_ENV, "trainer": _NO_ENV, "scheduler": _NO_ENV}}
+_OF_PODS: IncEx = {"env", "image", "restart_policy", "pod_template_patch"}
+_NOT_IN_FILE: IncEx = {
+    "spec": {
+        "env": True,
+        "rollout": _OF_PODS,
+        "trainer": _OF_PODS,
+        "scheduler": _OF_PODS,
+        "stream": {"embedded": {"image", "resources", "pod_template_patch"}},
+        "suspend": True,
+        "volumes": True,
+        "image_pull_secrets": True,
+        "security_context": True,
+        "pending_deadline_seconds": True,
+        "active_deadline_seconds": True,
+        "stall_deadline_seconds": True,
+        "cleanup": True,
+    }
+}
+"""What only the operator acts on: changing it makes no new revision of the file."""
 
 
 class Secrets(ApiModel):
     """Paths of files; each process can read only its own role's."""
 
     token_files: dict[str, str] = Field(default_factory=dict)
-    """Role (scheduler, rollout, trainer, viewer) to the file with its bearer token. The scheduler reads all."""
+    """Role (scheduler, rollout, trainer, viewer, operator) to the file with its token. The scheduler reads all."""
     store_password_files: dict[str, str] = Field(default_factory=dict)
     """Role to the file with its store user's password; the user's name is the role's."""
 
@@ -79,14 +96,17 @@ class ResolvedJob(ApiModel):
     """Where the scheduler writes metrics.jsonl; unset: nowhere."""
     planner_sets_target: bool = False
     """The job left `targetPolicyLag` open: the planner sets it within the bound, by simulation."""
+    operator_scales: bool = False
+    """The operator chooses which replicas leave when fewer are wanted; else the scheduler sends the highest numbers
+    away."""
 
     def digest(self) -> str:
         """SHA-256 of the canonical JSON, hexadecimal."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Canonical JSON: sorted keys, defaults included. Environment variables are left out: they are for pod specs
-        alone, and a value may be a secret."""
+        """Canonical JSON: sorted keys, defaults included. What is for pod specs alone is left out; of environment
+        variables because a value may be a secret."""
         return json.dumps(self.model_dump(by_alias=True, mode="json", exclude=_NOT_IN_FILE), sort_keys=True, indent=1)
 
     @classmethod

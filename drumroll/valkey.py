@@ -1,4 +1,4 @@
-"""The embedded store: a Valkey whose whole configuration follows from a few values. Loopback only, users only.
+"""The embedded store: a Valkey whose whole configuration follows from a few values. Users only.
 
     python -m drumroll.valkey --port 7000 --dir D --uid U --max-bytes N --password-file scheduler=F ...
 
@@ -20,7 +20,8 @@ from typing import NoReturn
 from drumroll.api.quantity import quantity_bytes
 from drumroll.endpoint import Endpoint
 from drumroll.environment import read_identity
-from drumroll.errors import EXIT_USER, UserError
+from drumroll.errors import EXIT_INTERNAL, EXIT_USER, TemporaryError, UserError
+from drumroll.farewell import leave_words
 from drumroll.job import ResolvedJob
 
 ROLES = ("scheduler", "rollout", "trainer")
@@ -45,6 +46,7 @@ class ServerSettings:
     password_files: Mapping[str, Path]
     """Role to the file with its password."""
     bind: str = "127.0.0.1"
+    """Address to listen on; *: all, of both families."""
 
 
 def server_command(settings: ServerSettings) -> list[str]:
@@ -78,7 +80,8 @@ def render_config(settings: ServerSettings) -> str:
     """valkey.conf."""
     directory = settings.directory.resolve()
     lines = {
-        "bind": settings.bind,
+        # An address after a minus need not exist.
+        "bind": "* -::*" if settings.bind == "*" else settings.bind,
         "port": settings.port,
         "protected-mode": "yes",
         "daemonize": "no",
@@ -164,14 +167,14 @@ def hold_directory(directory: Path) -> int:
     """Lock the directory for this process and what it becomes; the descriptor.
 
     Raises:
-        UserError: another server runs there. Two of them would write one append-only file.
+        TemporaryError: another server runs there, or seems to. Two of them would write one append-only file.
     """
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
-        raise UserError(f"another store runs in {directory}") from error
+        raise TemporaryError(f"another store runs in {directory}") from error
     os.set_inheritable(descriptor, True)
     return descriptor
 
@@ -183,7 +186,7 @@ def require_free(bind: str, port: int) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((bind, port))
+            probe.bind(("" if bind == "*" else bind, port))
         except OSError as error:
             raise UserError(f"port {port} on {bind} cannot be used for the store: {error.strerror}") from error
 
@@ -199,7 +202,7 @@ def parse_arguments(arguments: Sequence[str]) -> ServerSettings:
     parser.add_argument("--dir", type=Path, help="directory for data and configuration")
     parser.add_argument("--uid", help="uid of the job")
     parser.add_argument("--max-bytes", type=int, default=1 << 30, help="memory for samples")
-    parser.add_argument("--bind", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--bind", default="127.0.0.1", help="address to listen on; *: all")
     parser.add_argument("--password-file", action="append", default=[], metavar="ROLE=FILE", help="one per role")
     values = parser.parse_args(arguments)
     if values.port is None:
@@ -220,19 +223,20 @@ def parse_arguments(arguments: Sequence[str]) -> ServerSettings:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Become the server; returns only where that fails."""
+    """Become the server; returns only where that fails, an exit code."""
     try:
         become_server(arguments)
-    except UserError as error:
+    except (UserError, TemporaryError) as error:
         sys.stderr.write(f"store: {error}\n")
-    return EXIT_USER
+        leave_words(str(error))
+        return EXIT_USER if isinstance(error, UserError) else EXIT_INTERNAL
 
 
 def become_server(arguments: Sequence[str]) -> NoReturn:
     """Check, write the configuration and exec.
 
     Raises:
-        UserError: with what is wrong.
+        UserError, TemporaryError: with what is wrong.
     """
     settings = parse_arguments(arguments)
     command = prepare(settings)

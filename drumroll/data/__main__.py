@@ -8,13 +8,16 @@ from drumroll import logs
 from drumroll.data import prepare
 from drumroll.environment import read_identity
 from drumroll.errors import EXIT_OK, EXIT_USER, UserError
+from drumroll.farewell import leave_words
 from drumroll.job import ResolvedJob
+from drumroll.signals import end_on_sigterm
 
 logger = logging.getLogger("drumroll.data")
 
 
 def main() -> int:
     """Exit code: 0 done, 2 the user's mistake."""
+    end_on_sigterm()
     try:
         identity = read_identity()
         logs.set_up(identity.name)
@@ -31,6 +34,7 @@ def main() -> int:
             logger.info("prepared %d prompts, digest %s", info.num_prompts, info.digest)
     except UserError as error:
         logger.error("%s", error)
+        leave_words(str(error))
         return EXIT_USER
     return EXIT_OK
 

@@ -27,6 +27,11 @@ def pod_name(job_name: str, role: Role, index: int = 0) -> str:
     return f"{job_name}-{part_name(role, index)}"
 
 
+def secret_name(job: ResolvedJob, role: str) -> str:
+    """Secret with a role's tokens and passwords; a name that a user's own Secret will hardly have."""
+    return f"{job.name}-{role}-secrets"
+
+
 def selector(job: ResolvedJob, *roles: Role) -> dict[str, Any]:
     """A LabelSelector of all the job's pods, or of those of some roles."""
     if len(roles) == 1:

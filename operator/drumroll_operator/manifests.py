@@ -8,44 +8,67 @@ from collections.abc import Mapping
 from typing import Any
 
 from drumroll.api.spec import EnvVar
+from drumroll.endpoint import Endpoint
 from drumroll.job import ResolvedJob
 from drumroll.valkey import server_command, settings_of
+from drumroll_operator.labels import INDEX, JOB, ROLE, UID, part_name, pod_name
 from drumroll_operator.substrate import Role, Substrate
 
 GPU = "nvidia.com/gpu"
 STORE_GRACE_S = 30
 SCHEDULER_GRACE_S = 30
 TRAINER_GRACE_S = 120
+TRAINER_PORT = 29500
+"""Where the ranks of several trainer pods meet."""
 
 Manifest = dict[str, Any]
 
 
 def render_pods(job: ResolvedJob, substrate: Substrate) -> list[Manifest]:
     """All pods of the job, in the order in which they are best started."""
-    pods = [] if job.spec.stream.url else [store_pod(job, substrate)]
-    pods += [scheduler_pod(job, substrate)]
-    pods += [trainer_pod(job, substrate, index) for index in range(job.spec.trainer.replicas)]
-    pods += [rollout_pod(job, substrate, index) for index in range(job.spec.rollout.replicas)]
+    pods = [] if job.spec.stream.url else [render_pod(job, substrate, "store")]
+    pods += [render_pod(job, substrate, "scheduler")]
+    pods += [render_pod(job, substrate, "trainer", index) for index in range(job.spec.trainer.replicas)]
+    pods += [render_pod(job, substrate, "rollout", index) for index in range(job.spec.rollout.replicas)]
     return pods
 
 
-def store_pod(job: ResolvedJob, substrate: Substrate) -> Manifest:
+def render_pod(job: ResolvedJob, substrate: Substrate, role: Role, index: int = 0) -> Manifest:
+    """One pod."""
+    match role:
+        case "store":
+            return _store_pod(job, substrate)
+        case "scheduler":
+            return _scheduler_pod(job, substrate)
+        case "trainer":
+            return _trainer_pod(job, substrate, index)
+        case "rollout":
+            return _rollout_pod(job, substrate, index)
+
+
+def _store_pod(job: ResolvedJob, substrate: Substrate) -> Manifest:
     """The embedded Valkey: sample stream and ledger."""
     command = [part for part in server_command(settings_of(job)) if not part.startswith("--bind=")]
-    container = {"command": [*command, f"--bind={substrate.store_bind}"], "livenessProbe": _probe("store")}
-    return _pod(job, substrate, "store", "store", container, grace_s=STORE_GRACE_S, restart="Always")
+    probe = {"exec": {"command": ping_command(job)}} | _times() if substrate.probes == "command" else None
+    container = {"command": [*command, f"--bind={substrate.store_bind}"], "livenessProbe": probe}
+    return _pod(job, substrate, "store", 0, container, grace_s=STORE_GRACE_S, restart="Always")
 
 
-def scheduler_pod(job: ResolvedJob, substrate: Substrate) -> Manifest:
+def ping_command(job: ResolvedJob) -> list[str]:
+    """Asks the store for an answer, as the scheduler's user, from where it runs."""
+    port = Endpoint.parse(job.endpoints.store).port
+    password_file = job.secrets.store_password_files["scheduler"]
+    return ["python", "-m", "drumroll.ping", f"--port={port}", "--user=scheduler", f"--password-file={password_file}"]
+
+
+def _scheduler_pod(job: ResolvedJob, substrate: Substrate) -> Manifest:
     """The scheduler; its init container prepares the data set where nobody has done so yet."""
     container = {
         "command": ["python", "-m", "drumroll_scheduler"],
         "resources": job.spec.scheduler.resources.to_wire(),
-        "livenessProbe": _probe("scheduler"),
+        "livenessProbe": _probe(substrate, "scheduler"),
     }
-    pod = _pod(
-        job, substrate, "scheduler", "scheduler", container, grace_s=SCHEDULER_GRACE_S, env=job.spec.scheduler.env
-    )
+    pod = _pod(job, substrate, "scheduler", 0, container, grace_s=SCHEDULER_GRACE_S, env=job.spec.scheduler.env)
     main = pod["spec"]["containers"][0]
     pod["spec"]["initContainers"] = [
         {**{key: main[key] for key in main if key in ("image", "env", "volumeMounts", "resources")}}
@@ -54,20 +77,18 @@ def scheduler_pod(job: ResolvedJob, substrate: Substrate) -> Manifest:
     return pod
 
 
-def rollout_pod(job: ResolvedJob, substrate: Substrate, index: int) -> Manifest:
+def _rollout_pod(job: ResolvedJob, substrate: Substrate, index: int) -> Manifest:
     """One replica."""
     rollout = job.spec.rollout
     container = {
         "command": ["python", "-m", "drumroll_rollout"],
         "resources": rollout.resources.to_wire(),
-        "livenessProbe": _probe("rollout", period_s=30, initial_delay_s=600),
+        "livenessProbe": _probe(substrate, "rollout", period_s=30, initial_delay_s=600),
     }
-    return _pod(
-        job, substrate, "rollout", f"rollout-{index}", container, grace_s=rollout.grace_seconds, env=rollout.env
-    )
+    return _pod(job, substrate, "rollout", index, container, grace_s=rollout.grace_seconds, env=rollout.env)
 
 
-def trainer_pod(job: ResolvedJob, substrate: Substrate, index: int) -> Manifest:
+def _trainer_pod(job: ResolvedJob, substrate: Substrate, index: int) -> Manifest:
     """One pod of the trainer; several processes, or several pods, meet through torchrun."""
     processes = trainer_processes(job)
     pods = job.spec.trainer.replicas
@@ -76,9 +97,7 @@ def trainer_pod(job: ResolvedJob, substrate: Substrate, index: int) -> Manifest:
         meeting = ["--standalone"] if pods == 1 else [f"--nnodes={pods}", f"--node-rank={index}", *_rendezvous(job)]
         command = ["torchrun", *meeting, f"--nproc-per-node={processes}", "-m", "drumroll_trainer"]
     container = {"command": command, "resources": job.spec.trainer.resources.to_wire()}
-    return _pod(
-        job, substrate, "trainer", f"trainer-{index}", container, grace_s=TRAINER_GRACE_S, env=job.spec.trainer.env
-    )
+    return _pod(job, substrate, "trainer", index, container, grace_s=TRAINER_GRACE_S, env=job.spec.trainer.env)
 
 
 def trainer_processes(job: ResolvedJob) -> int:
@@ -100,14 +119,15 @@ def threads_per_process(job: ResolvedJob, cores: int | None) -> int | None:
 
 
 def _rendezvous(job: ResolvedJob) -> list[str]:
-    return ["--rdzv-backend=c10d", f"--rdzv-id={job.uid}", f"--rdzv-endpoint={job.name}-trainer"]
+    """Pod 0 is the meeting point and holds rank 0; its name comes from the headless Service of the trainer."""
+    return [f"--master-addr={pod_name(job.name, 'trainer', 0)}.{job.name}-trainer", f"--master-port={TRAINER_PORT}"]
 
 
 def _pod(
     job: ResolvedJob,
     substrate: Substrate,
     role: Role,
-    name: str,
+    index: int,
     container: Mapping[str, Any],
     *,
     grace_s: int,
@@ -116,10 +136,11 @@ def _pod(
 ) -> Manifest:
     """A pod of one container named after its role."""
     mounts = [mount for mount in substrate.mounts if role in mount.roles]
+    image = substrate.images.get(role)
     main = {
         "name": role,
-        **({"image": substrate.image} if substrate.image else {}),
-        "env": _environment(job, substrate, role, name) + _user_environment(job, env or []),
+        **({"image": image} if image else {}),
+        "env": _environment(job, substrate, role, index, env or []),
         "volumeMounts": [
             {"name": m.name, "mountPath": m.path, **({"readOnly": True} if m.read_only else {})} for m in mounts
         ],
@@ -129,9 +150,9 @@ def _pod(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": f"{job.name}-{name}",
+            "name": pod_name(job.name, role, index),
             "namespace": job.namespace,
-            "labels": {"drumroll.dev/job": job.name, "drumroll.dev/uid": job.uid, "drumroll.dev/role": role},
+            "labels": {JOB: job.name, UID: job.uid, ROLE: role, INDEX: str(index)},
         },
         "spec": {
             "restartPolicy": restart,
@@ -142,9 +163,14 @@ def _pod(
     }
 
 
-def _environment(job: ResolvedJob, substrate: Substrate, role: Role, name: str) -> list[dict[str, Any]]:
-    """Identity, and the switches that libraries read from the environment."""
-    values = {"DRUMROLL_JOB": substrate.job_file, "DRUMROLL_ROLE": role, "DRUMROLL_REPLICA": name}
+def _environment(
+    job: ResolvedJob, substrate: Substrate, role: Role, index: int, role_env: list[EnvVar]
+) -> list[dict[str, Any]]:
+    """Identity, the switches that libraries read from the environment, the job's own. Each name once; later ones win.
+
+    References to Secrets stay references: nothing resolves them here.
+    """
+    values = {"DRUMROLL_JOB": substrate.job_file, "DRUMROLL_ROLE": role, "DRUMROLL_REPLICA": part_name(role, index)}
     # Nothing here calls gRPC in a forked child; the library's fork handlers only write to the log.
     values["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     if role in ("rollout", "trainer"):
@@ -154,19 +180,23 @@ def _environment(job: ResolvedJob, substrate: Substrate, role: Role, name: str) 
         values |= {"OMP_NUM_THREADS": str(threads)} if threads else {}
     if role == "rollout":
         values |= {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-    return [{"name": key, "value": value} for key, value in values.items()]
+    ours = {name: {"name": name, "value": value} for name, value in {**values, **substrate.variables}.items()}
+    theirs = {variable.name: variable.to_wire() for variable in [*job.spec.env, *role_env]}
+    return [*(ours | theirs).values()]
 
 
-def _user_environment(job: ResolvedJob, role_env: list[EnvVar]) -> list[dict[str, Any]]:
-    """The job's own variables; a role's win. References stay references: nothing resolves them here."""
-    merged = {variable.name: variable for variable in [*job.spec.env, *role_env]}
-    return [variable.to_wire() for variable in merged.values()]
-
-
-def _probe(target: str, *, period_s: int = 20, initial_delay_s: int = 30) -> dict[str, Any]:
+def _probe(
+    substrate: Substrate, target: str, *, period_s: int = 20, initial_delay_s: int = 30
+) -> dict[str, Any] | None:
     """Ends a process that no longer answers, so that another is started: a hang is never silent."""
+    if substrate.probes != "command":
+        return None
+    times = _times(period_s=period_s, initial_delay_s=initial_delay_s)
+    return {"exec": {"command": ["python", "-m", "drumroll.probe", target]}} | times
+
+
+def _times(*, period_s: int = 20, initial_delay_s: int = 30) -> dict[str, Any]:
     return {
-        "exec": {"command": ["python", "-m", "drumroll.probe", target]},
         "initialDelaySeconds": initial_delay_s,
         "periodSeconds": period_s,
         "timeoutSeconds": 20,

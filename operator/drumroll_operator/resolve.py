@@ -7,15 +7,17 @@ that folder; absolute ones need a volume of the job that is mounted there.
 import posixpath
 from typing import Final
 
-from drumroll.api.spec import RLJob
+from drumroll.api.spec import RLJob, RLJobSpec
 from drumroll.errors import UserError
 from drumroll.job import Endpoints, Layout, ResolvedJob, Secrets
 from drumroll_operator import reasons
+from drumroll_operator.quantities import canonical_spec
 from drumroll_operator.settings import OperatorSettings
 
 VOLUME: Final = "/var/lib/drumroll"
 SECRETS: Final = "/var/run/secrets/drumroll"
 STORE_SECRETS: Final = "/var/run/secrets/drumroll-store"
+CA: Final = "/var/run/secrets/drumroll-store-ca"
 SCHEDULER_PORT: Final = 50051
 STORE_PORT: Final = 6379
 TOKEN_ROLES: Final = ("scheduler", "rollout", "trainer", "viewer", "operator")
@@ -37,11 +39,11 @@ def resolve(job: RLJob, settings: OperatorSettings) -> ResolvedJob:
     Raises:
         JobRefused: with the reason for its condition.
     """
-    require_claim(job, settings)
+    claim_name(job.spec, settings)
     name, namespace, uid = job.metadata.name, job.metadata.namespace, job.metadata.uid
     if not uid:
         raise JobRefused(reasons.INVALID_SPEC, "metadata.uid is empty: this job was not read from an API server")
-    spec = job.spec.resolved()
+    spec = canonical_spec(job.spec.resolved())
     job_dir = f"{VOLUME}/{namespace}/{name}-{uid}"
     domain = f"{namespace}.svc.{settings.cluster_domain}"
     scheme = "rediss" if settings.tls else "redis"
@@ -66,16 +68,17 @@ def resolve(job: RLJob, settings: OperatorSettings) -> ResolvedJob:
         ),
         metrics_path=f"{job_dir}/metrics.jsonl",
         planner_sets_target=job.spec.target_policy_lag is None,
+        operator_scales=True,
     )
 
 
-def require_claim(job: RLJob, settings: OperatorSettings) -> str:
+def claim_name(spec: RLJobSpec, settings: OperatorSettings) -> str:
     """Name of the claim with the job's files.
 
     Raises:
         JobRefused: neither the job nor the operator names one.
     """
-    claim = job.spec.weights.volume.persistent_volume_claim
+    claim = spec.weights.volume.persistent_volume_claim
     if claim is not None:
         return claim.claim_name
     if settings.default_claim is not None:

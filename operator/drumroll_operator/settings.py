@@ -1,7 +1,7 @@
 """The operator's own settings: a YAML file that the chart renders, read once at the start.
 
-They say what jobs get unless they say otherwise. No secret is in them, only the path of the file with the key from which
-tokens and passwords are derived.
+They say what jobs get unless they say otherwise. No secret is in them, only the path of the file with the key from
+which tokens and passwords are derived.
 """
 
 from pathlib import Path

@@ -1,16 +1,19 @@
 """What differs between the places where a job's pods run: volumes, where job.json lies, images, how pods are reached.
 
 Everything else about a pod comes from the job alone, in `manifests`. Substrates are values; making one does no I/O.
+The substrate of a cluster is made in `cluster_substrate`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from drumroll.job import ResolvedJob
 
 Role = Literal["store", "scheduler", "rollout", "trainer"]
 ROLES: tuple[Role, ...] = ("store", "scheduler", "rollout", "trainer")
+WORKERS: tuple[Role, ...] = ("scheduler", "rollout", "trainer")
+"""Those that read the job's files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,15 @@ class Substrate:
     """Path of job.json inside a pod."""
     mounts: tuple[Mount, ...]
     store_bind: str
-    """Address that the embedded store listens on."""
+    """Address that the embedded store listens on; *: all."""
     cores: int | None = None
     """Cores that the job's processes share; None: each pod has its own by its resources."""
-    image: str | None = None
-    """Image of all pods; None: this machine's own Python."""
+    images: Mapping[Role, str] = field(default_factory=dict)
+    """Image of each role; empty: this machine's own Python."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that this place needs in every pod. The job's own win."""
+    probes: Literal["command", "http"] = "command"
+    """How processes are asked whether they live: by a command beside them, or at the port of `HEALTH_PORT`."""
 
 
 def local_substrate(job: ResolvedJob, *, run_dir: str, cores: int) -> Substrate:
@@ -49,29 +56,8 @@ def local_substrate(job: ResolvedJob, *, run_dir: str, cores: int) -> Substrate:
     # A Redis of one's own keeps its password files where the user has them.
     outside = sorted({path.rpartition("/")[0] for path in secret_files.values() if not path.startswith(run_dir)})
     mounts += [Mount(f"secret-{i}", path, _directory(path), read_only=True) for i, path in enumerate(outside)]
-    readers: tuple[Role, ...] = ("scheduler", "rollout", "trainer")
-    mounts.append(Mount("model", job.layout.model_dir, _directory(job.layout.model_dir), readers, read_only=True))
+    mounts.append(Mount("model", job.layout.model_dir, _directory(job.layout.model_dir), WORKERS, read_only=True))
     return Substrate("local", f"{run_dir}/job.json", tuple(mounts), store_bind="127.0.0.1", cores=cores)
-
-
-def kubernetes_substrate(job: ResolvedJob, *, config_map: str, claim: str, secrets: str, image: str) -> Substrate:
-    """A namespace of a cluster: job.json from a ConfigMap, files from a claim, a Secret for each role."""
-    volume = job.layout.job_dir.removesuffix(f"/{job.namespace}/{job.name}-{job.uid}")
-    mounts = [
-        Mount("job", "/etc/drumroll", {"configMap": {"name": config_map}}, read_only=True),
-        Mount("volume", volume, {"persistentVolumeClaim": {"claimName": claim}}),
-        *(
-            Mount(
-                f"secrets-{role}",
-                "/var/run/secrets/drumroll",
-                {"secret": {"secretName": f"{secrets}-{role}", "defaultMode": 0o440}},
-                (role,),
-                read_only=True,
-            )
-            for role in ROLES
-        ),
-    ]
-    return Substrate("kubernetes", "/etc/drumroll/job.json", tuple(mounts), store_bind="0.0.0.0", image=image)
 
 
 def _directory(path: str) -> dict[str, Any]:

@@ -1220,6 +1220,26 @@ class StatusReply(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class LiveEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     HEADER_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
@@ -1237,6 +1257,7 @@ class StatusReply(_message.Message):
     NOTES_FIELD_NUMBER: _builtins.int
     TRAINER_REGISTERED_FIELD_NUMBER: _builtins.int
     TRAINER_SILENT_S_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
     phase: _builtins.str
     """Starting | Running | Complete | Failed"""
     reason: _builtins.str
@@ -1268,6 +1289,10 @@ class StatusReply(_message.Message):
 
     @_builtins.property
     def notes(self) -> _containers.RepeatedCompositeFieldContainer[_journal_pb2.Noted]: ...
+    @_builtins.property
+    def live(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Values that were set while the job runs, by name: steps, replicas, target_policy_lag."""
+
     def __init__(
         self,
         *,
@@ -1288,10 +1313,11 @@ class StatusReply(_message.Message):
         notes: _abc.Iterable[_journal_pb2.Noted] | None = ...,
         trainer_registered: _builtins.bool = ...,
         trainer_silent_s: _builtins.float = ...,
+        live: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "newest", b"newest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["covered_step", b"covered_step", "gauges", b"gauges", "header", b"header", "lineage", b"lineage", "newest", b"newest", "notes", b"notes", "phase", b"phase", "reason", b"reason", "recent", b"recent", "replicas", b"replicas", "steps_decided", b"steps_decided", "steps_done", b"steps_done", "steps_total", b"steps_total", "tickets", b"tickets", "trainer_registered", b"trainer_registered", "trainer_silent_s", b"trainer_silent_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["covered_step", b"covered_step", "gauges", b"gauges", "header", b"header", "lineage", b"lineage", "live", b"live", "newest", b"newest", "notes", b"notes", "phase", b"phase", "reason", b"reason", "recent", b"recent", "replicas", b"replicas", "steps_decided", b"steps_decided", "steps_done", b"steps_done", "steps_total", b"steps_total", "tickets", b"tickets", "trainer_registered", b"trainer_registered", "trainer_silent_s", b"trainer_silent_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -13,11 +13,15 @@ from drumroll_proto.v1 import common_pb2
 from drumroll import logs
 from drumroll.clock import SystemClock
 from drumroll.data import DatasetInfo, PreparedDataset
+from drumroll.data.waiting import until_prepared
 from drumroll.environment import read_identity
 from drumroll.errors import EXIT_FENCED, EXIT_INTERNAL, EXIT_OK, EXIT_USER, DrumrollError, Fenced, UserError
+from drumroll.farewell import leave_words
+from drumroll.health import answering
 from drumroll.job import ResolvedJob
 from drumroll.rpc import SchedulerClient
 from drumroll.samples import Limits
+from drumroll.signals import end_on_sigterm
 from drumroll.store import connect
 from drumroll.stream import SampleStream
 from drumroll.weights import WeightStore
@@ -37,6 +41,8 @@ async def serve(job: ResolvedJob, name: str, counters: Counters) -> None:
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    if not await until_prepared(Path(job.layout.data_dir), unless=asked):
+        return
     info = DatasetInfo.load(Path(job.layout.data_dir))
     replica = common_pb2.ReplicaId(name=name, instance=secrets.token_hex(8))
     engine = choose_engine(job, replica, stop_token_ids=info.eos_token_ids)
@@ -87,7 +93,8 @@ async def _work(
                 asked=asked,
                 counters=counters,
             )
-            await worker.run()
+            async with answering(worker.why_not_ready):
+                await worker.run()
     finally:
         await store.aclose()
         scorer.close()
@@ -95,6 +102,7 @@ async def _work(
 
 def main() -> int:
     """Exit code: 0 job ended or drained, 2 the user's mistake, 75 replaced, 1 anything else."""
+    end_on_sigterm()
     counters = Counters()
     code = EXIT_INTERNAL
     try:
@@ -104,12 +112,14 @@ def main() -> int:
         code = EXIT_OK
     except UserError as error:
         logger.error("%s", error)
+        leave_words(str(error))
         code = EXIT_USER
     except Fenced as error:
         logger.error("replaced: %s", error)
         code = EXIT_FENCED
     except (DrumrollError, EngineError) as error:
         logger.error("%s", error)
+        leave_words(f"{type(error).__name__}: {error}")
     finally:
         logger.info("ended: %s", counters)
     return code

@@ -80,6 +80,13 @@ class WeightsLoop:
         self._newest = Target(newest.version, newest.manifest_sha256, newest.lineage)
         self._announced.set()
 
+    @property
+    def behind(self) -> int | None:
+        """Versions between the attested one and the newest announced; None: nothing is attested."""
+        if self.attested is None:
+            return None
+        return max(0, self._newest.version - self.attested) if self._newest is not None else 0
+
     def is_proven(self, version: int) -> bool:
         """Whether the version's probe was good on this replica."""
         return version in self._proven

@@ -144,6 +144,16 @@ class Worker:
         """Leave in good order; for signal handlers and for the scheduler's word."""
         self._drain_asked.set()
 
+    def why_not_ready(self) -> str | None:
+        """Why this replica generates nothing that may be trained on; None: it does."""
+        if self._session.draining or self._drain_asked.is_set():
+            return "it drains"
+        behind = self._weights.behind
+        if behind is None:
+            return "it has no weights yet"
+        bound = self._parts.spec.max_policy_lag
+        return f"its weights are {behind} versions behind, {bound} are allowed" if behind > bound else None
+
     async def run(self) -> None:
         """Work until the job ends, a drain is over, or something fails.
 

@@ -10,7 +10,9 @@ import sys
 from drumroll import logs
 from drumroll.environment import read_identity
 from drumroll.errors import EXIT_FENCED, EXIT_INTERNAL, EXIT_USER, DrumrollError, Fenced, UserError
+from drumroll.farewell import leave_words
 from drumroll.job import ResolvedJob
+from drumroll.signals import end_on_sigterm
 from drumroll_scheduler.app import App
 from drumroll_scheduler.opening import Accept
 
@@ -34,7 +36,7 @@ def collect_rarely() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 1_000)
+    gc.set_threshold(2_000, 10, 1_000)
 
 
 async def serve(accept: Accept) -> int:
@@ -50,6 +52,7 @@ async def serve(accept: Accept) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """The process; its exit code."""
+    end_on_sigterm()
     logs.set_up("scheduler")
     try:
         return asyncio.run(serve(arguments(argv)))
@@ -58,9 +61,11 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_FENCED
     except UserError as error:
         logger.error("%s", error)
+        leave_words(str(error))
         return EXIT_USER
     except DrumrollError as error:
         logger.error("%s: %s", type(error).__name__, error)
+        leave_words(f"{type(error).__name__}: {error}")
         return EXIT_INTERNAL
 
 

@@ -8,7 +8,7 @@ from drumroll_proto.v1 import common_pb2
 from drumroll.errors import ProtocolError, TemporaryError
 from drumroll.rpc_status import AccessRefused
 
-_ALL = frozenset({"scheduler", "rollout", "trainer", "viewer"})
+_ALL = frozenset({"scheduler", "rollout", "trainer", "viewer", "operator"})
 _ROLLOUT = frozenset({"rollout"})
 _TRAINER = frozenset({"trainer"})
 
@@ -24,11 +24,11 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "Commit": _TRAINER,
     "Announce": _TRAINER,
     "Pin": _ROLLOUT | _TRAINER | {"scheduler"},
-    "SetLive": frozenset({"scheduler"}),
+    "SetLive": frozenset({"scheduler", "operator"}),
     "Watch": _ALL,
     "Status": _ALL,
 }
-"""Method to the roles whose token opens it; the scheduler's own token is the operator's and the command line's."""
+"""Method to the roles whose token opens it; the scheduler's own token is the command line's on a laptop."""
 
 
 def role_of(metadata: Iterable[tuple[str, str | bytes]], tokens: Mapping[str, str]) -> str:

@@ -16,7 +16,9 @@ from drumroll_planner import records as r
 from drumroll_proto.v1.scheduler_pb2_grpc import add_SchedulerServicer_to_server
 
 from drumroll.clock import Clock, SystemClock
-from drumroll.errors import EXIT_INTERNAL, EXIT_OK, TemporaryError
+from drumroll.errors import EXIT_OK, TemporaryError
+from drumroll.farewell import leave_report
+from drumroll.health import answering
 from drumroll.job import ResolvedJob
 from drumroll.rpc import SERVER_OPTIONS, read_token
 from drumroll.store import Redis, check, connect, require_sound, retrying
@@ -28,6 +30,7 @@ from drumroll_scheduler.opening import Accept, Opened, open_job
 from drumroll_scheduler.recovery import StoreRecovery, take_losses
 from drumroll_scheduler.rollout_calls import RolloutCalls
 from drumroll_scheduler.service import Desk, SchedulerService
+from drumroll_scheduler.status import final_report
 from drumroll_scheduler.sweeper import Sweeper
 from drumroll_scheduler.trainer_calls import TrainerCalls
 
@@ -150,14 +153,20 @@ class App:
         try:
             await first_of(core.durable(), tasks)
             server = await first_of(self._listen(self._desk(core, archive)), tasks)
-            code = await first_of(self._until_end(core, archive, sweeper), tasks)
+            async with answering(self._why_not_ready):
+                code = await first_of(self._until_end(core, archive, sweeper), tasks)
             await server.stop(0.2)
             await first_of(archive.close_segment(), tasks)
+            if core.policy.outcome is not None:
+                leave_report(final_report(core.view()))
             return code
         finally:
             if server is not None:
                 await server.stop(None)
             await end_all(tasks)
+
+    def _why_not_ready(self) -> str | None:
+        return "it stops" if self._stop.is_set() else None
 
     def _desk(self, core: Core, archive: Archive) -> Desk:
         spec = self._job.spec
@@ -165,7 +174,7 @@ class App:
         every = spec.trainer.checkpoint.every_steps
         return Desk(
             core=core,
-            rollout=RolloutCalls(core, heartbeat_s=heartbeat_s),
+            rollout=RolloutCalls(core, heartbeat_s=heartbeat_s, sends_away=not self._job.operator_scales),
             trainer=TrainerCalls(core, archive, heartbeat_s=heartbeat_s, checkpoint_every=every),
         )
 
@@ -201,7 +210,8 @@ class App:
                 return EXIT_STOPPED
             await self._finish(outcome, archive, sweeper)
             await asyncio.wait([stopped], timeout=self._settings.linger_s)
-            return EXIT_OK if outcome.outcome is r.JobOutcome.COMPLETE else EXIT_INTERNAL
+            # Whichever way it ended, this process has done its work: the report says the rest.
+            return EXIT_OK
         finally:
             stopped.cancel()
             ended.cancel()

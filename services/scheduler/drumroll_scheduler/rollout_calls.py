@@ -25,9 +25,11 @@ SampleT = TypeVar("SampleT", SampleReport, HandedBack)
 class RolloutCalls:
     """See the module."""
 
-    def __init__(self, core: Core, *, heartbeat_s: float) -> None:
+    def __init__(self, core: Core, *, heartbeat_s: float, sends_away: bool = True) -> None:
+        """`sends_away`: replicas with the highest numbers are told to drain when fewer are wanted."""
         self._core = core
         self._heartbeat_s = heartbeat_s
+        self._sends_away = sends_away
 
     async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
         """Register a replica; it attests and leases after that."""
@@ -72,7 +74,7 @@ class RolloutCalls:
             missing=[translate.lease_grant(grant) for grant in (*answer.missing, *missing)],
             abort=[*answer.abort, *abort],
             newest=translate.weights(core.weights_for(name)),
-            drain=is_surplus(name, core.story.live.get("replicas")),
+            drain=self._sends_away and is_surplus(name, core.story.live.get("replicas")),
             register_again=not answer.known,
         )
 

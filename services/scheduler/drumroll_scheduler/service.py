@@ -80,7 +80,10 @@ class SchedulerService(SchedulerServicer):
 
     async def SetLive(self, request: pb.SetLiveRequest, context: Context) -> pb.SetLiveReply:
         async def set_live(desk: Desk) -> pb.SetLiveReply:
-            desk.core.take(desk.core.policy.set_live(request.name, request.value))
+            records = desk.core.policy.set_live(request.name, request.value)
+            # An operator that has just started says again what is so already.
+            if desk.core.story.live.get(request.name) != request.value:
+                desk.core.take(records)
             await desk.core.durable()
             return pb.SetLiveReply()
 

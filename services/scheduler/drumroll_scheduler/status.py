@@ -114,7 +114,23 @@ def status_reply(view: View) -> scheduler_pb2.StatusReply:
         notes=[journal_pb2.Noted(reason=note.reason, message=note.message) for note in story.notes],
         trainer_registered=bool(story.trainer_epoch),
         trainer_silent_s=silent_s,
+        live=story.live,
     )
+
+
+def final_report(view: View) -> dict[str, Any]:
+    """What is left of an ended job for whoever looks after its pods."""
+    story = view.story
+    lag = lag_columns(story.recent[-1]) if story.recent else {}
+    return {
+        "phase": phase_of(story),
+        "reason": reason_of(story),
+        "step": story.steps_done,
+        "steps": view.steps_total,
+        "version": story.version,
+        "lag": {name.removeprefix("lag_"): value for name, value in lag.items()},
+        "samples": int(view.gauges.get("accepted_count", 0.0)),
+    }
 
 
 def lag_columns(step: TrainedStep) -> dict[str, float]:

@@ -7,7 +7,9 @@ import sys
 from drumroll import logs
 from drumroll.environment import read_identity, variable
 from drumroll.errors import EXIT_FENCED, EXIT_INTERNAL, EXIT_USER, DrumrollError, Fenced, UserError
+from drumroll.farewell import leave_words
 from drumroll.job import ResolvedJob
+from drumroll.signals import end_on_sigterm
 from drumroll_trainer.launcher import end_with_launcher
 
 logger = logging.getLogger("drumroll_trainer")
@@ -24,6 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run this rank to the job's end; the exit code."""
     given = arguments(argv)
     end_with_launcher()
+    end_on_sigterm()
     logs.set_up(f"trainer-{variable('RANK', '0')}")
     try:
         job = ResolvedJob.load(read_identity().job_file)
@@ -36,9 +39,11 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_FENCED
     except UserError as error:
         logger.error("%s", error)
+        leave_words(str(error))
         return EXIT_USER
     except DrumrollError as error:
         logger.error("%s: %s", type(error).__name__, error)
+        leave_words(f"{type(error).__name__}: {error}")
         return EXIT_INTERNAL
     return 0
 

@@ -5,8 +5,9 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from drumroll import environment
+from drumroll import environment, health
 from drumroll.data import DatasetInfo, PreparedDataset
+from drumroll.data.waiting import until_prepared
 from drumroll.job import ResolvedJob
 from drumroll.rpc import SchedulerClient
 from drumroll.samples import Limits
@@ -54,12 +55,18 @@ def run(job: ResolvedJob, *, accept_data_change: bool = False) -> None:
     """
     environment.set_library_variables(LIBRARY_VARIABLES)
     ranks = Ranks.from_environment()
+    waits_for = ["the data set", "the model"]
+    health.answer_in_thread(lambda: f"it waits for {waits_for[0]}" if waits_for else None)
+    # What brings the data set may bring the model as well.
+    asyncio.run(until_prepared(Path(job.layout.data_dir)))
+    waits_for.pop(0)
     from drumroll_trainer.learner.crew import Crew, follow
     from drumroll_trainer.learner.fsdp import join, leave
     from drumroll_trainer.learner.learner import Learner
 
     world = join(ranks.rank, ranks.size, ranks.local_rank)
     learner = Learner(job, world)
+    waits_for.clear()
     if world.rank == 0:
         asyncio.run(lead(job, Crew(learner, job), accept_data_change=accept_data_change))
     else:

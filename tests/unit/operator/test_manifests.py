@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from drumroll_cli.local import rundir
 from drumroll_cli.local.podspec import parse_pod
+from drumroll_operator.cluster_substrate import kubernetes_substrate
 from drumroll_operator.manifests import Manifest, render_pods, threads_per_process
-from drumroll_operator.substrate import kubernetes_substrate, local_substrate
+from drumroll_operator.resolve import resolve
+from drumroll_operator.settings import OperatorSettings
+from drumroll_operator.substrate import local_substrate
 
 from drumroll.api.loading import parse_jobs
 from drumroll.api.spec import RLJob
-from drumroll.job import Endpoints, Layout, ResolvedJob, Secrets
+from drumroll.job import ResolvedJob
 
 TOKEN = {"name": "HUB_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
 SPEC: dict[str, Any] = {
@@ -23,14 +26,21 @@ SPEC: dict[str, Any] = {
     "env": [TOKEN, {"name": "TRACKER_API_KEY", "value": "sentinel-0123456789"}],
     "rollout": {"replicas": 2, "graceSeconds": 45, "env": [{"name": "TRACKER_API_KEY", "value": "sentinel-other"}]},
     "trainer": {"processesPerReplica": 2},
+    "weights": {"volume": {"persistentVolumeClaim": {"claimName": "files"}}},
 }
+SETTINGS = OperatorSettings.model_validate(
+    {"images": {role: {"reference": f"registry.test/{role}:1"} for role in ("scheduler", "rollout", "trainer")}}
+)
+OF_PLACE = {"OMP_NUM_THREADS", "DRUMROLL_HEALTH_PORT", "DRUMROLL_TERMINATION_FILE", "HOME", "NUMBA_CACHE_DIR"}
+OF_PLACE |= {"USER", "LOGNAME", "PYTHONDONTWRITEBYTECODE"}
+"""Variables that say where a pod is, not what it does."""
 
 
 def job_of(**changes: Any) -> RLJob:
     wire = {
         "apiVersion": "drumroll.dev/v1alpha1",
         "kind": "RLJob",
-        "metadata": {"name": "tokens", "namespace": "team"},
+        "metadata": {"name": "tokens", "namespace": "team", "uid": "uid-1"},
         "spec": SPEC | changes,
     }
     loaded = parse_jobs(json.dumps(wire), "test")
@@ -44,26 +54,7 @@ def here(job: RLJob, tmp_path: Path) -> ResolvedJob:
 
 def there(job: RLJob) -> ResolvedJob:
     """The same job as an operator resolves it."""
-    secrets = "/var/run/secrets/drumroll"
-    return ResolvedJob(
-        uid="uid-1",
-        name="tokens",
-        namespace="team",
-        spec=job.spec.resolved(),
-        layout=Layout(
-            job_dir="/drumroll/team/tokens-uid-1",
-            data_dir="/drumroll/team/tokens-uid-1/data",
-            model_dir="/drumroll/models/tiny",
-            source_dir="/drumroll/team/tokens-uid-1/source",
-        ),
-        endpoints=Endpoints(scheduler="tokens-scheduler:50051", store="redis://tokens-store:6379"),
-        secrets=Secrets(
-            token_files={role: f"{secrets}/{role}.token" for role in rundir.TOKEN_ROLES},
-            store_password_files={role: f"{secrets}/store-{role}.password" for role in rundir.STORE_ROLES},
-        ),
-        metrics_path="/drumroll/team/tokens-uid-1/metrics.jsonl",
-        planner_sets_target=job.spec.target_policy_lag is None,
-    )
+    return resolve(job, SETTINGS)
 
 
 def local_pods(resolved: ResolvedJob, tmp_path: Path) -> list[Manifest]:
@@ -72,7 +63,7 @@ def local_pods(resolved: ResolvedJob, tmp_path: Path) -> list[Manifest]:
 
 def cluster_pods(job: RLJob) -> list[Manifest]:
     resolved = there(job)
-    substrate = kubernetes_substrate(resolved, config_map="tokens-1", claim="weights", secrets="tokens", image="d:1")
+    substrate = kubernetes_substrate(resolved, SETTINGS, config_map="tokens-1")
     return render_pods(resolved, substrate)
 
 
@@ -97,6 +88,8 @@ def mapped(text: str, job: ResolvedJob) -> str:
         f"--port={store}": "--port=<store>",
     }
     text = text.replace(f'"sourceDir": "{job.layout.source_dir}"', '"sourceDir": "<source>"')
+    text = re.sub(r'"operatorScales": \w+', '"operatorScales": "<who scales>"', text)
+    text = re.sub(r'"operator": "[^"]+",\s+', "", text)  # A laptop has no operator with a token.
     for place, name in sorted(places.items(), key=lambda item: -len(item[0])):
         text = text.replace(place, name)
     return re.sub(r"--bind=\S+", "--bind=<bind>", text)
@@ -113,10 +106,12 @@ def test_both_substrates_run_the_same_commands(tmp_path: Path) -> None:
 
 def test_both_substrates_give_the_same_variables(tmp_path: Path) -> None:
     job = job_of()
-    names = [[variable["name"] for variable in c["env"]] for c in containers(local_pods(here(job, tmp_path), tmp_path))]
-    # Threads follow from the cores that a laptop's processes share; pods have their own.
-    ours = [[name for name in one if name != "OMP_NUM_THREADS"] for one in names]
-    assert ours == [[variable["name"] for variable in c["env"]] for c in containers(cluster_pods(job))]
+
+    def names(pods: list[Manifest]) -> list[list[str]]:
+        return [[v["name"] for v in c["env"] if v["name"] not in OF_PLACE] for c in containers(pods)]
+
+    ours = names(local_pods(here(job, tmp_path), tmp_path))
+    assert ours == names(cluster_pods(job))
     assert {"DRUMROLL_JOB", "DRUMROLL_ROLE", "DRUMROLL_REPLICA"} <= set.intersection(*map(set, ours))
 
 
@@ -160,14 +155,14 @@ def test_every_local_pod_is_within_what_the_runner_supports(tmp_path: Path) -> N
 
 def test_only_the_local_store_stays_on_the_loopback(tmp_path: Path) -> None:
     assert "--bind=127.0.0.1" in containers(local_pods(here(job_of(), tmp_path), tmp_path))[0]["command"]
-    assert "--bind=0.0.0.0" in containers(cluster_pods(job_of()))[0]["command"]
+    assert "--bind=*" in containers(cluster_pods(job_of()))[0]["command"]
 
 
 def test_each_pod_of_a_cluster_sees_its_own_secrets_alone() -> None:
     for pod in cluster_pods(job_of()):
         role = pod["metadata"]["labels"]["drumroll.dev/role"]
         secrets = [v["secret"]["secretName"] for v in pod["spec"]["volumes"] if "secret" in v]
-        assert secrets == [f"tokens-{role}"]
+        assert secrets == [f"tokens-{role}-secrets"]
 
 
 def test_a_store_of_ones_own_has_no_pod() -> None:
@@ -185,6 +180,7 @@ def test_several_processes_meet_through_torchrun_and_one_needs_none() -> None:
     many = trainer(replicas=2, resources={"limits": {"nvidia.com/gpu": 4}})
     assert [command[2] for command in many] == ["--node-rank=0", "--node-rank=1"]
     assert all("--nproc-per-node=4" in command for command in many)
+    assert all("--master-addr=tokens-trainer-0.tokens-trainer" in command for command in many)
 
 
 @pytest.mark.parametrize(("cores", "threads"), [(None, None), (2, 1), (8, 2), (64, 16)])
