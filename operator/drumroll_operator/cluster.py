@@ -61,6 +61,19 @@ KINDS: Mapping[str, Kind] = {
 """By the `kind` of a manifest."""
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A way to the API server."""
+
+    server: str
+    """https://host:port"""
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    token: str | None = None
+    verify: bool = True
+
+
 class ApiError(TemporaryError):
     """A call that was refused, or not answered."""
 

@@ -1,0 +1,99 @@
+"""A job's manifests for the shell: rendered when needed, while what plans need of them is kept per generation."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from drumroll.job import ResolvedJob
+from drumroll_operator import reasons
+from drumroll_operator.job_cache import Job
+from drumroll_operator.manifests import Manifest
+from drumroll_operator.objects import children, config_name, manifest_digest
+from drumroll_operator.observed import Child, Refusal
+from drumroll_operator.pods import pod
+from drumroll_operator.resolve import JobRefused, resolve
+from drumroll_operator.settings import OperatorSettings
+from drumroll_operator.substrate import Role
+from drumroll_operator.tokens import derive
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What a plan knows of a job's manifests."""
+
+    children: tuple[Child, ...] = ()
+    config: str = ""
+    job_dir: str = ""
+    refusal: Refusal | None = None
+
+
+class Renderer:
+    """Renders with one operator's settings and key."""
+
+    def __init__(self, settings: OperatorSettings, key: bytes) -> None:
+        self._settings = settings
+        self._key = key
+        self._known: dict[str, tuple[int, Rendered]] = {}
+
+    def rendered(self, job: Job) -> Rendered:
+        """The facts; a refusal where the job cannot be rendered."""
+        uid, generation = job.view.uid, job.view.generation
+        known = self._known.get(uid)
+        if known is not None and known[0] == generation:
+            return known[1]
+        made = self._render(job)
+        self._known[uid] = generation, made
+        return made
+
+    def keep(self, uids: Iterable[str]) -> None:
+        """Forget all other jobs."""
+        for uid in set(self._known) - set(uids):
+            del self._known[uid]
+
+    def child(self, job: Job, wanted: Child) -> Manifest:
+        """The manifest of a child.
+
+        Raises:
+            JobRefused: the job has no such child.
+        """
+        resolved = self._resolve(job)
+        for manifest in children(resolved, self._settings, self._key):
+            if (manifest["kind"], manifest["metadata"]["name"]) == (wanted.kind, wanted.name):
+                return manifest
+        raise JobRefused(reasons.INVALID_SPEC, f"the job has no {wanted.kind} {wanted.name}")
+
+    def pod(self, job: Job, role: Role, index: int, set_number: int) -> Manifest:
+        """The manifest of a pod.
+
+        Raises:
+            JobRefused: it cannot be rendered.
+        """
+        return pod(self._resolve(job), self._settings, role, index, set_number=set_number)
+
+    def token(self, job: Job) -> str:
+        """The operator's token for the job's scheduler."""
+        return derive(self._key, job.view.uid, "token", "operator")
+
+    def _resolve(self, job: Job) -> ResolvedJob:
+        if job.model is None:
+            raise JobRefused(reasons.INVALID_SPEC, "the spec does not parse")
+        return resolve(job.model, self._settings)
+
+    def _render(self, job: Job) -> Rendered:
+        if job.refusal is not None:
+            return Rendered(refusal=job.refusal)
+        try:
+            resolved = self._resolve(job)
+            manifests = children(resolved, self._settings, self._key)
+            pod(resolved, self._settings, "trainer", 0)
+            pod(resolved, self._settings, "rollout", 0)
+            pod(resolved, self._settings, "scheduler", 0)
+        except JobRefused as error:
+            return Rendered(refusal=Refusal(error.reason, str(error)))
+        return Rendered(
+            children=tuple(Child(m["kind"], m["metadata"]["name"], manifest_digest(m)) for m in manifests),
+            config=config_name(resolved),
+            job_dir=resolved.layout.job_dir,
+        )
