@@ -113,8 +113,13 @@ def _has_amounts(model: type[ApiModel]) -> bool:
 
 
 def _is_amount(node: Node) -> bool:
-    schema = node.owner.model_json_schema()["properties"][node.name]
-    return bool(schema.get("x-kubernetes-int-or-string"))
+    return node.name in _amounts_of(node.owner)
+
+
+@cache
+def _amounts_of(model: type[ApiModel]) -> frozenset[str]:
+    schemas = model.model_json_schema()["properties"]
+    return frozenset(name for name, schema in schemas.items() if schema.get("x-kubernetes-int-or-string"))
 
 
 def _unchanged(node: Node, always_there: bool) -> str:

@@ -102,12 +102,18 @@ FULL = {
         "metadata": {"labels": {"team": "rl"}},
         "spec": {**POOLS["spec.rollout.podTemplatePatch"][4]["spec"], "tolerations": [{"operator": "Exists"}]},
     },
-    "spec.volumes": POOLS["spec.volumes"][2],
+    "spec.volumes": [{"name": "shared", "mountPath": "/shared", "configMap": {"name": "c"}}],
     "spec.securityContext": {"runAsUser": 1000},
     "spec.steps": 5,
     "spec.env": [{"name": "A", "value": "1"}],
     "spec.reward.memory": "1Gi",
     "spec.trainer.resources": {"requests": {"cpu": "1000m"}, "limits": {"cpu": 2, "memory": "1Gi"}},
+}
+
+TASKS = {
+    "metadata.name": "tasks",
+    "spec.data.train": {"tasks": [{"name": "leg_counting", "config": {"n": 3}}]},
+    "spec.reward.type": "tasks",
 }
 
 
@@ -136,6 +142,7 @@ def changed(api_server: Any, start: dict[str, Any], change: dict[str, Any]) -> t
         ({}, {"spec.reward": {"type": "function", "function": "m:f"}}, 2),
         ({}, {"spec.rollout.podTemplatePatch": {}, "spec.scheduler.image": "r/i:1"}, 2),
         ({}, {"spec.volumes": FULL["spec.volumes"]}, 1),
+        (TASKS, {"spec.data.train.tasks": [{"name": "leg_counting", "config": {"n": 4}}]}, 1),
         (FULL, {"spec.volumes": None}, 1),
         (FULL, {"spec.trainer.podTemplatePatch": None}, 1),
         (FULL, {"spec.trainer.podTemplatePatch.spec.affinity": {}}, 1),
@@ -150,7 +157,8 @@ def changed(api_server: Any, start: dict[str, Any], change: dict[str, Any]) -> t
         (FULL, {"spec.trainer.resources": {"requests": {"cpu": 1}, "limits": {"cpu": "2000m", "memory": "1024Mi"}}}, 0),
         (FULL, {"spec.reward.memory": 1 << 30}, 0),
         (FULL, {"spec.suspend": True, "spec.steps": 7, "spec.targetPolicyLag": 0, "spec.rollout.replicas": 3}, 0),
-        (FULL, {"spec.rollout.minReplicas": 1, "spec.rollout.maxReplicas": 8, "spec.cleanup.onSuccess.jobSeconds": 5}, 0),
+        (FULL, {"spec.rollout.minReplicas": 1, "spec.rollout.maxReplicas": 8}, 0),
+        (FULL, {"spec.cleanup.onSuccess.jobSeconds": 5, "spec.rollout.maxReplicas": 8}, 0),
         (FULL, {"spec.pendingDeadlineSeconds": 5, "spec.activeDeadlineSeconds": 5, "spec.stallDeadlineSeconds": 5}, 0),
         (FULL, {f"spec.{role}.restartPolicy": {"maxRestarts": 1} for role in ("rollout", "trainer", "scheduler")}, 0),
     ],
@@ -221,7 +229,7 @@ def test_columns_show_the_status(api_server: Any) -> None:
         "etaSeconds": 5400,
         "gpus": 8,
         "rollout": {"replicas": 4, "ready": 3, "draining": 1, "summary": "3/4", "selector": "drumroll.dev/job=shown"},
-        "trainer": {"replicas": 1, "ready": 1},
+        "trainer": {"replicas": 1, "ready": 1, "setNumber": 2},
         "restarts": [
             {
                 "role": "rollout",
