@@ -21,7 +21,9 @@ resolve_for() {
     -o "$images/$image/requirements.lock"
 }
 
-export_for operator --extra operator
+# It reads no data, draws nothing and speaks to no store: a test imports all of it with nothing else.
+export_for operator --extra operator --prune pyarrow --prune numpy --prune safetensors --prune redis --prune hiredis \
+  --prune jinja2 --prune typer --prune rich
 # The store, and the preparation of data: tokenizers and generated tasks, but no scoring.
 export_for scheduler --extra scheduler --extra local --extra rollout --prune psutil --prune math-verify
 export_for rollout-cpu --extra rollout --extra cpu
