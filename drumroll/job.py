@@ -42,6 +42,14 @@ class Secrets(ApiModel):
     """Role (scheduler, rollout, trainer, viewer, operator) to the file with its token. The scheduler reads all."""
     store_password_files: dict[str, str] = Field(default_factory=dict)
     """Role to the file with its store user's password; the user's name is the role's."""
+    store_ca_file: str | None = None
+    """PEM file with the authorities that a rediss:// store's certificate is checked against; None: the system's."""
+    tls_ca_file: str | None = None
+    """PEM file with the authority of the job's own servers; set: calls to the scheduler are encrypted."""
+    tls_cert_file: str | None = None
+    """PEM file with the certificate of the job's own servers; read by the scheduler and the embedded store alone."""
+    tls_key_file: str | None = None
+    """PEM file with its private key."""
 
 
 class Endpoints(ApiModel):

@@ -19,47 +19,38 @@ from drumroll_proto.v1 import common_pb2, scheduler_pb2
 from drumroll_proto.v1.scheduler_pb2_grpc import SchedulerStub
 from google.protobuf.message import Message
 
+from drumroll.channels import (
+    CHANNEL_OPTIONS,
+    MAX_MESSAGE_BYTES,
+    SERVER_OPTIONS,
+    host_of,
+    open_channel,
+    read_authorities,
+)
 from drumroll.clock import Clock, SystemClock
 from drumroll.errors import JobError, SchedulerUnavailable
 from drumroll.job import ResolvedJob
 from drumroll.rpc_status import from_status
 
+__all__ = [
+    "CHANNEL_OPTIONS",
+    "MAX_MESSAGE_BYTES",
+    "PROTOCOL_VERSION",
+    "SERVER_OPTIONS",
+    "SchedulerClient",
+    "read_token",
+    "retry_delay",
+]
+
 logger = logging.getLogger(__name__)
 
 PROTOCOL_VERSION = 1
 """What this code speaks; for min_protocol and max_protocol of a RegisterRequest."""
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 DEFAULT_DEADLINE_S = 600.0
 DEFAULT_ATTEMPT_S = 10.0
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 2.0
 _LOG_EVERY_S = 10.0
-
-ChannelOptions = tuple[tuple[str, int], ...]
-
-CHANNEL_OPTIONS: ChannelOptions = (
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    # A restarted scheduler is found within a second, a silent host within fifteen.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.enable_retries", 0),
-    # Two clients in one process must not share a connection that one of them has found to be dead.
-    ("grpc.use_local_subchannel_pool", 1),
-)
-
-SERVER_OPTIONS: ChannelOptions = (
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    # Two schedulers must never share a port: the kernel would deal calls to a stopped one.
-    ("grpc.so_reuseport", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.http2.max_ping_strikes", 0),
-)
 
 
 class _Request(Protocol):
@@ -126,7 +117,9 @@ class SchedulerClient:
         self._clock = clock or SystemClock()
         self._incarnation = 0
         self._logged_at = -_LOG_EVERY_S
-        self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+        self._channel = open_channel(
+            self._address, authorities=read_authorities(job), name=host_of(job.endpoints.scheduler)
+        )
         self._stub = SchedulerStub(self._channel)
 
     async def __aenter__(self) -> Self:

@@ -15,6 +15,7 @@ import grpc
 from drumroll_planner import records as r
 from drumroll_proto.v1.scheduler_pb2_grpc import add_SchedulerServicer_to_server
 
+from drumroll import channels
 from drumroll.clock import Clock, SystemClock
 from drumroll.errors import EXIT_OK, TemporaryError
 from drumroll.farewell import leave_report
@@ -183,12 +184,13 @@ class App:
         tokens = {role: read_token(self._job, role) for role in self._job.secrets.token_files}
         service = SchedulerService(job_uid=self._job.uid, tokens=tokens, desk=desk)
         address = bind_address(self._job.endpoints.scheduler)
+        identity = channels.read_identity(self._job)
 
         async def listen() -> grpc.aio.Server:
             server = grpc.aio.server(options=SERVER_OPTIONS)
             add_SchedulerServicer_to_server(service, server)
             try:
-                self.port = server.add_insecure_port(address)
+                self.port = channels.listen(server, address, identity)
             except RuntimeError as error:
                 raise TemporaryError(f"cannot listen at {address}: {error}") from error
             await server.start()
