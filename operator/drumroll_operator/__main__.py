@@ -6,6 +6,7 @@ for all else. Whoever loses the Lease ends at once, without a word to the API se
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -19,7 +20,8 @@ from pathlib import Path
 from drumroll.errors import EXIT_FENCED, EXIT_INTERNAL, EXIT_OK, EXIT_USER, UserError
 from drumroll.logs import set_up
 from drumroll_operator.app import WORKERS, Operator
-from drumroll_operator.handlers import follow_jobs
+from drumroll_operator.cluster import RLJOBS, ApiError
+from drumroll_operator.handlers import Heard, follow_jobs
 from drumroll_operator.health import Health, HealthServer
 from drumroll_operator.kube_cluster import KubeCluster, load_configuration
 from drumroll_operator.leader import Leader
@@ -31,6 +33,7 @@ from drumroll_operator.tokens import read_key
 logger = logging.getLogger("drumroll_operator")
 
 _PORT = 8080
+_SERVED_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,24 +144,44 @@ async def _lead(
     keeping = asyncio.create_task(_keep(leader)) if leader is not None else None
     kopf_stop = asyncio.Event()
     logger.info("looking after %s", ", ".join(settings.watch_namespaces) or "all namespaces")
-    try:
-        await operator.run(
-            lambda heard: follow_jobs(
-                heard,
-                access=cluster.access,
-                namespaces=settings.watch_namespaces,
-                stop=kopf_stop,
-                started=lambda: _on_signals(stop),
-            ),
-            stop=stop,
-            last=kopf_stop,
+
+    async def follow(heard: Heard) -> None:
+        if not await _served(cluster, kopf_stop):
+            return
+        await follow_jobs(
+            heard,
+            access=cluster.access,
+            namespaces=settings.watch_namespaces,
+            stop=kopf_stop,
+            started=lambda: _on_signals(stop),
         )
+
+    try:
+        await operator.run(follow, stop=stop, last=kopf_stop)
     finally:
         if keeping is not None and leader is not None:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
             await leader.release()
     return EXIT_OK if stop.is_set() else EXIT_INTERNAL
+
+
+async def _served(cluster: KubeCluster, stop: asyncio.Event) -> bool:
+    """Wait for the resource, which the chart may have made a moment ago; False: `stop` was set meanwhile."""
+    said = False
+    while not stop.is_set():
+        try:
+            if await cluster.serves(RLJOBS):
+                return True
+            problem = f"the API server does not serve {RLJOBS.plural} of {RLJOBS.api_version}"
+        except ApiError as error:
+            problem = str(error)
+        if not said:
+            logger.warning("%s; waiting", problem)
+        said = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _SERVED_EVERY_S)
+    return False
 
 
 async def _keep(leader: Leader) -> None:

@@ -28,7 +28,7 @@ async def follow_jobs(
     stop: asyncio.Event,
     started: Callable[[], None],
 ) -> None:
-    """Run kopf until `stop` is set; at its end it cancels all tasks that were started after it.
+    """Run kopf until `stop` is set. The kind must be served by then: kopf looks for it only once.
 
     `access` is asked every few minutes, since tokens change. `namespaces`: to look after; empty: all. `started` is
     called when kopf has put its signal handlers in place of others.
@@ -43,8 +43,14 @@ async def follow_jobs(
         stop_flag=stop,
     )
     started()
-    ignored = asyncio.all_tasks() - set(tasks)
-    await kopf.run_tasks(tasks, ignored=ignored)
+    done, running = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    # kopf's own end would cancel tasks of others as well.
+    stop.set()
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    for task in done:
+        await task
 
 
 def _registry(heard: Heard, access: Callable[[], Awaitable[Access]]) -> kopf.OperatorRegistry:
@@ -83,6 +89,6 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.connect_timeout = 10
     settings.networking.enforce_retry_after = True
     settings.networking.error_backoffs = (0.2, 0.5, 1, 2, 3, 5, 8)
-    settings.process.ultimate_exiting_timeout = 15
+    settings.process.ultimate_exiting_timeout = None
     settings.persistence.finalizer = "drumroll.dev/unused"
     return settings

@@ -83,6 +83,22 @@ class KubeCluster:
             verify=configuration.verify_ssl,
         )
 
+    async def serves(self, kind: Kind) -> bool:
+        """Whether the API server tells of the kind yet: a new CRD takes a moment.
+
+        Raises:
+            ApiError: not answered.
+        """
+        call = _Call("get", kind.root, "", "")
+        try:
+            async with await self._send("GET", "/apis") as response:
+                groups = [group["name"] for group in (await response.json()).get("groups", [])]
+            async with await self._send("GET", kind.root) as response:
+                plurals = [resource["name"] for resource in (await response.json()).get("resources", [])]
+        except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
+            raise call.unanswered(error) from error
+        return kind.api_version.partition("/")[0] in groups and kind.plural in plurals
+
     async def get(self, kind: Kind, namespace: str, name: str) -> Raw:
         """See Cluster."""
         return await self._call("get", "GET", kind, namespace, name)

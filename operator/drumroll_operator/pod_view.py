@@ -14,7 +14,7 @@ from drumroll_operator.observed import Exit, PodPhase, PodView
 from drumroll_operator.substrate import ROLES, Role
 
 _PHASES = {phase.value: phase for phase in PodPhase}
-_JOB_VOLUME = "job"
+_JOB_VOLUME = "drumroll-job"
 """Volume of a job's pods that holds job.json."""
 
 
