@@ -11,7 +11,7 @@ from drumroll.data.prepared import DatasetInfo, PreparedRow, content_digest, wri
 from drumroll.job import Endpoints, Layout, ResolvedJob, Secrets
 
 UID = "job-1"
-ROLES = ("scheduler", "rollout", "trainer", "viewer")
+ROLES = ("scheduler", "rollout", "trainer", "viewer", "operator")
 
 
 def write_data(data_dir: Path, num_prompts: int, *, prefix: str = "prompt", num_eval_prompts: int = 0) -> DatasetInfo:

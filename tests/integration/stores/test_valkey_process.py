@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from drumroll.embedded import free_port
-from drumroll.errors import StoreUnavailable, UserError
+from drumroll.errors import StoreUnavailable, TemporaryError
 from drumroll.store import Redis, check, command, connect_to
 from drumroll.testing import eventually
 from drumroll.valkey import ServerSettings, hold_directory, main, require_free, server_command
@@ -104,7 +104,7 @@ def test_a_port_in_use_is_the_user_s_to_solve(settings: ServerSettings, capsys: 
 
 def test_two_servers_never_share_a_directory(tmp_path: Path) -> None:
     descriptor = hold_directory(tmp_path)
-    with pytest.raises(UserError, match="another store runs in"):
+    with pytest.raises(TemporaryError, match="another store runs in"):
         hold_directory(tmp_path)
     os.close(descriptor)
     os.close(hold_directory(tmp_path))

@@ -25,7 +25,9 @@ class Network:
     def __init__(self, job: Any, settings: OperatorSettings) -> None:
         resolved = resolve(job, settings)
         self.policies = [policy["spec"] for policy in network_policies(resolved, settings)]
-        self.labels = {role: pod(resolved, settings, role)["metadata"]["labels"] for role in ROLES}
+        self.labels: dict[str, dict[str, str]] = {
+            role: pod(resolved, settings, role)["metadata"]["labels"] for role in ROLES
+        }
 
     def _side(self, side: str, labels: dict[str, str], peer: dict[str, str], port: int, namespace: str | None) -> bool:
         """Whether one side of a connection is allowed."""
