@@ -9,8 +9,8 @@ import urllib.error
 import urllib.request
 from datetime import UTC, datetime
 
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ENV = os.environ  # noqa: TID251 - this runs by itself
+ACCOUNT = ENV.get("ACCOUNT", "/var/run/secrets/kubernetes.io/serviceaccount")
 NAMESPACE, JOBS, LEASE, METRICS = (ENV[name] for name in ("NAMESPACE", "JOBS_NAMESPACE", "LEASE", "METRICS"))
 DEADLINE = time.monotonic() + 90
 
