@@ -54,7 +54,8 @@ async def _events(cluster: Cluster, job: JobView, notes: list[str]) -> list[Even
     except ClusterRefusal as error:
         notes.append(f"Events are not shown: {error}")
         return []
-    return [event_line(event) for event in found if _is_about(event, job)]
+    lines = [event_line(event) for event in found if _is_about(event, job)]
+    return [line for line in lines if line.at >= (job.created or 0.0)]
 
 
 def _is_about(event: Json, job: JobView) -> bool:
