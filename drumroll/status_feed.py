@@ -1,7 +1,7 @@
 """`python -m drumroll.status_feed [SECONDS]`: the scheduler's status as a line of JSON, once or every so many seconds.
 
-Runs inside a job's scheduler pod, where `drumroll top` starts it: it needs no token outside the pod. It ends when
-nobody reads any more, and when the job has ended.
+Runs inside a job's scheduler pod, where `drumroll top` starts it: no token leaves the pod. It asks as a viewer, over
+the pod's own loopback, and ends when nobody reads any more, or when the job has ended.
 """
 
 import asyncio
@@ -21,14 +21,15 @@ DEADLINE_S = 10.0
 ENDED = ("Complete", "Failed")
 
 
-async def feed(job: ResolvedJob, role: str, period_s: float | None, out: TextIO) -> None:
+async def feed(job: ResolvedJob, period_s: float | None, out: TextIO) -> None:
     """Write statuses to `out` until the job has ended; None: one.
 
     Raises:
         DrumrollError: the scheduler does not answer.
         BrokenPipeError: nobody reads any more.
     """
-    async with SchedulerClient(job, role, attempt_s=DEADLINE_S) as scheduler:
+    port = job.endpoints.scheduler.rpartition(":")[2]
+    async with SchedulerClient(job, "viewer", address=f"127.0.0.1:{port}", attempt_s=DEADLINE_S) as scheduler:
         while True:
             status = await scheduler.status(scheduler_pb2.StatusRequest(), deadline_s=DEADLINE_S)
             out.write(json_line(status))
@@ -47,8 +48,7 @@ def main(arguments: list[str]) -> int:
     """Exit code; the reason of a failure goes to standard error."""
     try:
         period_s = float(arguments[0]) if arguments else None
-        identity = read_identity()
-        asyncio.run(feed(ResolvedJob.load(identity.job_file), identity.role, period_s, sys.stdout))
+        asyncio.run(feed(ResolvedJob.load(read_identity().job_file), period_s, sys.stdout))
     except BrokenPipeError:
         sys.stderr.close()  # Nobody reads; the interpreter must not complain at its end.
         return 0
