@@ -69,8 +69,9 @@ generate-proto:
 	  --mypy_out=quiet:$(PROTO_OUT) --mypy_grpc_out=quiet:$(PROTO_OUT) $(PROTOS)
 
 .PHONY: crd
-crd: $(READY) ## Generate the CRD and its reference page
+crd: $(READY) ## Generate the CRD, its reference page and the page of its conditions
 	$(BIN)/python -m drumroll.api.generate
+	$(BIN)/python -m drumroll_operator.contract_page docs/conditions.md
 
 .PHONY: lock
 lock: $(UV) ## Resolve pyproject.toml anew into requirements.lock
