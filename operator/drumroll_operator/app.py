@@ -18,7 +18,7 @@ from drumroll_operator.health import Health, LoopLag
 from drumroll_operator.job_cache import JobCache
 from drumroll_operator.metrics import Metrics, counted
 from drumroll_operator.pod_cache import PodCache
-from drumroll_operator.progress import Channels, ProgressPoller, plain_channel
+from drumroll_operator.progress import Channels, ProgressPoller, channel_to
 from drumroll_operator.reconciler import Reconciler
 from drumroll_operator.recorder import Recorder
 from drumroll_operator.rendering import Renderer
@@ -53,7 +53,7 @@ class Operator:
         may_act: Callable[[], bool] = lambda: True,
         metrics: Metrics | None = None,
         health: Health | None = None,
-        channels: Channels = plain_channel,
+        channels: Channels = channel_to,
         clock: Clock | None = None,
         workers: int = WORKERS,
         resync_every_s: float = 60.0,

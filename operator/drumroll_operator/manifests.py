@@ -56,9 +56,10 @@ def _store_pod(job: ResolvedJob, substrate: Substrate) -> Manifest:
 
 def ping_command(job: ResolvedJob) -> list[str]:
     """Asks the store for an answer, as the scheduler's user, from where it runs."""
-    port = Endpoint.parse(job.endpoints.store).port
+    endpoint = Endpoint.parse(job.endpoints.store)
     password_file = job.secrets.store_password_files["scheduler"]
-    return ["python", "-m", "drumroll.ping", f"--port={port}", "--user=scheduler", f"--password-file={password_file}"]
+    command = ["python", "-m", "drumroll.ping", f"--port={endpoint.port}", f"--password-file={password_file}"]
+    return [*command, f"--ca={job.secrets.store_ca_file}"] if endpoint.tls else command
 
 
 def _scheduler_pod(job: ResolvedJob, substrate: Substrate) -> Manifest:

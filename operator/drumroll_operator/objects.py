@@ -8,8 +8,10 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
+from drumroll.errors import UserError
 from drumroll.job import ResolvedJob
 from drumroll_operator.labels import metadata, secret_name, selector
 from drumroll_operator.manifests import TRAINER_PORT, Manifest
@@ -28,14 +30,18 @@ def config_name(job: ResolvedJob) -> str:
     return f"{job.name}-config-{job.digest()[:8]}"
 
 
-def children(job: ResolvedJob, settings: OperatorSettings, key: bytes) -> list[Manifest]:
-    """All of them. `key`: the operator's, from which tokens and passwords are derived.
+def children(
+    job: ResolvedJob, settings: OperatorSettings, key: bytes, *, created: float | None = None
+) -> list[Manifest]:
+    """All of them. `key`: the operator's, from which tokens, passwords and certificates are derived. `created`: Unix
+    seconds when the job was made, for certificates.
 
     Raises:
-        UserError: the key is too short.
+        UserError: the key is too short, or certificates are wanted and `created` is not given.
     """
     policies = network_policies(job, settings) if settings.network_policies else []
-    return [_config_map(job), *_secrets(job, key), *_services(job), *_budgets(job), *policies]
+    made = certificates(settings, key, uid=job.uid, name=job.name, namespace=job.namespace, created=created)
+    return [_config_map(job), *_secrets(job, key, made), *_services(job), *_budgets(job), *policies]
 
 
 def manifest_digest(manifest: Manifest) -> str:
@@ -53,17 +59,42 @@ def _config_map(job: ResolvedJob) -> Manifest:
     }
 
 
-def _secrets(job: ResolvedJob, key: bytes) -> list[Manifest]:
+def certificates(
+    settings: OperatorSettings, key: bytes, *, uid: str, name: str, namespace: str, created: float | None
+) -> dict[str, str]:
+    """Certificates of a job's own servers: ca.crt, tls.crt and tls.key, PEM; empty where nothing is encrypted.
+
+    Raises:
+        UserError: the key is too short, or `created` is not given.
+    """
+    if not settings.tls:
+        return {}
+    # Not everybody encrypts, and the library is a large one.
+    from drumroll_operator.certificates import server_certificates, service_names
+
+    if created is None:
+        raise UserError("certificates need the time of the job's creation")
+    made = server_certificates(
+        derive(key, uid, "tls", "authority").encode(),
+        subject=f"{namespace}/{name}",
+        names=service_names(name, namespace, ("scheduler", "store"), settings.cluster_domain),
+        created=datetime.fromtimestamp(created, UTC),
+    )
+    return {"ca.crt": made.authority, "tls.crt": made.certificate, "tls.key": made.key}
+
+
+def _secrets(job: ResolvedJob, key: bytes, served: Mapping[str, str]) -> list[Manifest]:
     """One for each role, with what its processes read and no more. The scheduler knows all tokens, to check them; the
-    store knows all passwords of its users."""
+    store knows all passwords of its users. Servers have the private key, the others what they trust."""
+    trusted = {name: text for name, text in served.items() if name == "ca.crt"}
     external = bool(job.spec.stream.url)
     contents = {
-        "scheduler": _tokens(job, key, *TOKEN_ROLES) | _passwords(job, key, "scheduler"),
-        "rollout": _tokens(job, key, "rollout") | _passwords(job, key, "rollout"),
-        "trainer": _tokens(job, key, "trainer") | _passwords(job, key, "trainer"),
+        "scheduler": _tokens(job, key, *TOKEN_ROLES) | _passwords(job, key, "scheduler") | {**served},
+        "rollout": _tokens(job, key, "rollout") | _passwords(job, key, "rollout") | trusted,
+        "trainer": _tokens(job, key, "trainer") | _passwords(job, key, "trainer") | trusted,
     }
     if not external:
-        contents["store"] = _passwords(job, key, *STORE_ROLES)
+        contents["store"] = _passwords(job, key, *STORE_ROLES) | {**served}
     return [_secret(job, role, values) for role, values in sorted(contents.items())]
 
 

@@ -16,9 +16,9 @@ import grpc
 from drumroll_proto.v1 import common_pb2, scheduler_pb2
 from drumroll_proto.v1.scheduler_pb2_grpc import SchedulerStub
 
+from drumroll.channels import open_channel
 from drumroll.clock import Clock, SystemClock
 from drumroll.errors import DrumrollError
-from drumroll.rpc import CHANNEL_OPTIONS
 from drumroll.rpc_status import from_status
 from drumroll_operator.observed import Progress
 from drumroll_operator.scheduler_view import progress_of
@@ -47,6 +47,10 @@ class Target:
     """host:port"""
     token: str
     """Of the role operator."""
+    authorities: bytes | None = None
+    """PEM; encrypted where given."""
+    server: str = ""
+    """Name that its certificate must hold."""
 
 
 class Refused(DrumrollError):
@@ -98,9 +102,9 @@ class Poller(Protocol):
         ...
 
 
-def plain_channel(target: Target) -> grpc.aio.Channel:
-    """A connection without encryption."""
-    return grpc.aio.insecure_channel(target.address, options=CHANNEL_OPTIONS)
+def channel_to(target: Target) -> grpc.aio.Channel:
+    """A connection, encrypted where the job's servers are."""
+    return open_channel(target.address, authorities=target.authorities, name=target.server)
 
 
 class ProgressPoller:
@@ -110,7 +114,7 @@ class ProgressPoller:
         self,
         on_news: Callable[[ObjectName], None],
         *,
-        channels: Channels = plain_channel,
+        channels: Channels = channel_to,
         clock: Clock | None = None,
         every_s: float = _EVERY_S,
     ) -> None:

@@ -124,7 +124,9 @@ class Reconciler:
         ip = self._pods.address((name[0], scheduler.name))
         if ip is not None:
             host = f"[{ip}]" if ":" in ip else ip
-            poller.want(Target(name, uid, f"{host}:{SCHEDULER_PORT}", self._actor.renderer.token(job)))
+            renderer, server = self._actor.renderer, f"{name[1]}-scheduler"
+            address = f"{host}:{SCHEDULER_PORT}"
+            poller.want(Target(name, uid, address, renderer.token(job), renderer.authority(job), server))
 
     async def _write(self, job: Job, status: RLJobStatus, memory: Memory) -> bool:
         """Write the status; False where the job has changed meanwhile or is gone: plan again."""

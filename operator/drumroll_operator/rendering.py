@@ -8,7 +8,7 @@ from drumroll.job import ResolvedJob
 from drumroll_operator import reasons
 from drumroll_operator.job_cache import Job
 from drumroll_operator.manifests import Manifest
-from drumroll_operator.objects import children, config_name, manifest_digest
+from drumroll_operator.objects import certificates, children, config_name, manifest_digest
 from drumroll_operator.observed import Child, Refusal
 from drumroll_operator.pods import pod
 from drumroll_operator.resolve import JobRefused, resolve
@@ -59,7 +59,7 @@ class Renderer:
             JobRefused: the job has no such child.
         """
         resolved = self._resolve(job)
-        for manifest in children(resolved, self._settings, self._key):
+        for manifest in children(resolved, self._settings, self._key, created=job.view.created):
             if (manifest["kind"], manifest["metadata"]["name"]) == (wanted.kind, wanted.name):
                 return manifest
         raise JobRefused(reasons.INVALID_SPEC, f"the job has no {wanted.kind} {wanted.name}")
@@ -76,6 +76,14 @@ class Renderer:
         """The operator's token for the job's scheduler."""
         return derive(self._key, job.view.uid, "token", "operator")
 
+    def authority(self, job: Job) -> bytes | None:
+        """PEM of the authority of the job's scheduler; None where it does not encrypt."""
+        view = job.view
+        made = certificates(
+            self._settings, self._key, uid=view.uid, name=view.name, namespace=view.namespace, created=view.created
+        )
+        return made["ca.crt"].encode() if made else None
+
     def _resolve(self, job: Job) -> ResolvedJob:
         if job.model is None:
             raise JobRefused(reasons.INVALID_SPEC, "the spec does not parse")
@@ -86,7 +94,7 @@ class Renderer:
             return Rendered(refusal=job.refusal)
         try:
             resolved = self._resolve(job)
-            manifests = children(resolved, self._settings, self._key)
+            manifests = children(resolved, self._settings, self._key, created=job.view.created)
             pod(resolved, self._settings, "trainer", 0)
             pod(resolved, self._settings, "rollout", 0)
             pod(resolved, self._settings, "scheduler", 0)

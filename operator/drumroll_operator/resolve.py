@@ -62,10 +62,7 @@ def resolve(job: RLJob, settings: OperatorSettings) -> ResolvedJob:
             scheduler=f"{name}-scheduler.{domain}:{SCHEDULER_PORT}",
             store=spec.stream.url or f"{scheme}://{name}-store.{domain}:{STORE_PORT}",
         ),
-        secrets=Secrets(
-            token_files={role: f"{SECRETS}/{role}.token" for role in TOKEN_ROLES},
-            store_password_files=_store_passwords(job),
-        ),
+        secrets=_secret_files(spec, settings),
         metrics_path=f"{job_dir}/metrics.jsonl",
         planner_sets_target=job.spec.target_policy_lag is None,
         operator_scales=True,
@@ -90,7 +87,19 @@ def claim_name(spec: RLJobSpec, settings: OperatorSettings) -> str:
     )
 
 
-def _store_passwords(job: RLJob) -> dict[str, str]:
-    if job.spec.stream.url and job.spec.stream.secret_ref:
+def _secret_files(spec: RLJobSpec, settings: OperatorSettings) -> Secrets:
+    stream, own = spec.stream, f"{SECRETS}/ca.crt" if settings.tls else None
+    return Secrets(
+        token_files={role: f"{SECRETS}/{role}.token" for role in TOKEN_ROLES},
+        store_password_files=_store_passwords(spec),
+        store_ca_file=(f"{CA}/ca.crt" if stream.ca_secret_ref else None) if stream.url else own,
+        tls_ca_file=own,
+        tls_cert_file=f"{SECRETS}/tls.crt" if settings.tls else None,
+        tls_key_file=f"{SECRETS}/tls.key" if settings.tls else None,
+    )
+
+
+def _store_passwords(spec: RLJobSpec) -> dict[str, str]:
+    if spec.stream.url and spec.stream.secret_ref:
         return dict.fromkeys(STORE_ROLES, f"{STORE_SECRETS}/password")
     return {role: f"{SECRETS}/store-{role}.password" for role in STORE_ROLES}

@@ -15,7 +15,7 @@ from drumroll.errors import UserError
 LEAST_KEY_BYTES = 32
 
 
-def derive(key: bytes, uid: str, kind: Literal["token", "store"], role: str) -> str:
+def derive(key: bytes, uid: str, kind: Literal["token", "store", "tls"], role: str) -> str:
     """256 bits as URL-safe text without padding.
 
     Raises:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from drumroll_operator.manifests import Manifest
 from drumroll_operator.objects import children, config_name, manifest_digest
+from drumroll_operator.pods import pod
 from drumroll_operator.resolve import resolve
 from drumroll_operator.settings import OperatorSettings
 from drumroll_operator.tokens import derive, read_key
@@ -155,3 +156,40 @@ def test_a_quarter_of_the_replicas_may_be_drained_at_a_time(objects: list[Manife
 def test_a_digest_tells_manifests_apart(objects: list[Manifest]) -> None:
     assert len({manifest_digest(item) for item in objects}) == len(objects)
     assert manifest_digest(objects[0]) == manifest_digest(json.loads(json.dumps(objects[0])))
+
+
+def test_where_the_chart_encrypts_servers_have_a_key_and_the_others_what_they_trust(
+    make_job: Any, settings: OperatorSettings
+) -> None:
+    encrypted = OperatorSettings.model_validate(settings.to_wire() | {"tls": True})
+    job = resolve(make_job(), encrypted)
+    objects = children(job, encrypted, KEY, created=1.8e9)
+    pem = {
+        name: sorted(key for key in item["data"] if "." in key and key.rpartition(".")[2] in ("crt", "key"))
+        for name, item in named(objects, "Secret").items()
+    }
+    both, trust = ["ca.crt", "tls.crt", "tls.key"], ["ca.crt"]
+    assert pem == {
+        "tokens-scheduler-secrets": both,
+        "tokens-store-secrets": both,
+        "tokens-rollout-secrets": trust,
+        "tokens-trainer-secrets": trust,
+    }
+    assert objects == children(job, encrypted, KEY, created=1.8e9)
+    assert job.endpoints.store == "rediss://tokens-store.team.svc.cluster.local:6379"
+    folder = "/var/run/secrets/drumroll"
+    files = job.secrets
+    assert (files.store_ca_file, files.tls_ca_file) == (f"{folder}/ca.crt", f"{folder}/ca.crt")
+    assert (files.tls_cert_file, files.tls_key_file) == (f"{folder}/tls.crt", f"{folder}/tls.key")
+    probe = pod(job, encrypted, "store")["spec"]["containers"][0]["livenessProbe"]["exec"]["command"]
+    assert f"--ca={folder}/ca.crt" in probe
+    with pytest.raises(UserError, match="creation"):
+        children(job, encrypted, KEY)
+
+
+def test_a_store_of_ones_own_is_checked_against_ones_own_authority(make_job: Any, settings: OperatorSettings) -> None:
+    url = {"url": "rediss://redis.test:6380", "secretRef": "redis"}
+    files = resolve(make_job(stream=url | {"caSecretRef": "ca"}), settings).secrets
+    assert files.store_ca_file == "/var/run/secrets/drumroll-store-ca/ca.crt"
+    assert files.tls_ca_file is None
+    assert resolve(make_job(stream=url), settings).secrets.store_ca_file is None
