@@ -99,7 +99,7 @@ class Actor:
         try:
             raw = await self.cluster.delete(PODS, namespace, action.name, uid=action.uid, grace_s=action.grace_s)
         except ApiError as error:
-            if error.code != 404 and not (error.code == 409 and "UID in precondition" in error.message):
+            if error.code != 404 and not (error.code == 409 and "UID in" in error.message):
                 raise
             self.pods.gone((namespace, action.name), action.uid)
             return

@@ -35,6 +35,7 @@ _MISSING_S = 90.0
 _LAG_S = 15.0
 _LAST_ROUNDS_S = 8.0
 _LAST_EVENTS_S = 3.0
+_LAST_FOLLOW_S = 5.0
 
 Follow = Callable[[Callable[[str, dict[str, Any]], None]], Awaitable[None]]
 """Brings the events of the jobs until cancelled or stopped."""
@@ -116,7 +117,9 @@ class Operator:
                 part.cancel()
             await asyncio.gather(*parts, stopped, return_exceptions=True)
             last.set()
-            await following
+            await asyncio.wait([following], timeout=_LAST_FOLLOW_S)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     async def _work(self) -> None:
         for watch in self.watches:

@@ -27,7 +27,7 @@ def kind_of(error: ApiError) -> FailureKind:
         return FailureKind.NAME_TAKEN if error.reason == "AlreadyExists" else FailureKind.CONFLICT
     if error.code == 403:
         return _forbidden(error)
-    if error.code == 422 and "controller" in text and "Only one reference" in text:
+    if error.code == 422 and "Only one reference can have Controller set" in text:
         return FailureKind.NAME_TAKEN
     return FailureKind.DENIED if any(word in text for word in _DENIALS) else FailureKind.INVALID
 

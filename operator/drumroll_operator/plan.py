@@ -208,7 +208,9 @@ def _close(
     """Decide whether the status is written now, add the Events, and reckon when to look again."""
     old, now = observed.job.status, observed.now
     times = list(later)
-    at = write_at(old, status, now=now, written=observed.status_written, every_s=timings.progress_write_s)
+    # A new operator first learns how the job stands before it tells of progress.
+    written = observed.since if observed.status_written is None else observed.status_written
+    at = write_at(old, status, now=now, written=written, every_s=timings.progress_write_s)
     if at is not None and at > now:
         times.append(at)
     write = at is not None and at <= now

@@ -1,13 +1,14 @@
 """Operators in this process on a real API server without kubelets: the tests play nodes, pods and schedulers."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import grpc
@@ -126,10 +127,10 @@ class Stage:
             containerStatuses=[{**state, "state": {"running": {"startedAt": now()}}}],
         )
 
-    async def end_pod(self, name: str, code: int, *, reason: str = "", message: str = "") -> None:
+    async def end_pod(self, name: str, code: int, *, reason: str = "", message: str = "", ago_s: float = 0.0) -> None:
         role = (await self.get(PODS, name))["metadata"]["labels"]["drumroll.dev/role"]
         end = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "message": message}
-        end |= {"startedAt": now(), "finishedAt": now()}
+        end |= {"startedAt": now(ago_s), "finishedAt": now(ago_s)}
         state = {"name": role, "image": "x", "imageID": "x", "ready": False, "restartCount": 0}
         await self.set_status(
             name,
@@ -217,8 +218,8 @@ class Stage:
         await self.end_pod(f"{name}-scheduler", 0, message=said)
 
 
-def now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def now(ago_s: float = 0.0) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=ago_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _condition(type_: str, status: str) -> Raw:
@@ -251,7 +252,13 @@ async def stage(admin: KubeCluster) -> AsyncIterator[Stage]:
     await server.stop(None)
     for raw in await stage.all(PODS):
         await admin.delete(PODS, name, raw["metadata"]["name"], grace_s=0)
-    await admin._call("delete", "DELETE", NAMESPACES, None, name)
+    with contextlib.suppress(ApiError):
+        await admin._call("delete", "DELETE", NAMESPACES, None, name)
+
+
+@pytest.fixture(scope="session")
+def settings() -> OperatorSettings:
+    return make_settings()
 
 
 StartOperator = Callable[..., Any]
