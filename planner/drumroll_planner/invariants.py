@@ -26,15 +26,16 @@ class InvariantWatch:
     def __call__(self, policy: Policy, record: r.Record, apply: Callable[[], None]) -> None:
         state = policy.state
         broken = set(violations(state.window, state.out))
-        credit_used = state.num_out
+        aged = isinstance(record, r.Leased) and ages(state, record)
         adopted = self._adopted & {record.step if isinstance(record, r.Decided) else -1}
         self._before(state, record)
         apply()
         if isinstance(record, r.Leased):
             fresh = set(violations(state.window, state.out)) - broken
             assert not fresh, f"{record} breaks rule (b) at versions {sorted(fresh)}"
-            within = state.num_out <= max(credit_used, state.window.credit)
-            assert within, f"{record} breaks rule (c): {state.num_out} out of {state.window.credit}"
+            stale = max(0, (state.newest_version or 0) - record.version)
+            within = not aged or state.num_out + stale * state.window.per_step <= state.window.credit
+            assert within, f"{record}, {stale} behind, breaks rule (c): {state.num_out} out of {state.window.credit}"
         elif isinstance(record, r.Decided) and state.rules.lag_policy == "wait" and not broken | adopted:
             left = violations(state.window, state.out)
             assert not left, f"deciding step {record.step} breaks rule (b) at versions {left}"
@@ -112,6 +113,13 @@ class InvariantWatch:
         self._versions = set(state.announced)
         known = state.tickets.keys() | state.decided_in.keys()
         self._ended = {ticket for ticket in self._ended if state.is_admitted(ticket) and ticket not in known}
+
+
+def ages(state: State, lease: r.Leased) -> bool:
+    """Whether rule (c) has a say in a lease: its ticket begins, or gets an older version than the newest by it."""
+    version = state.tickets[lease.ticket].version
+    newest = state.newest_version or 0
+    return version is None or newest > lease.version < version
 
 
 def compare_indexes(state: State) -> None:

@@ -6,11 +6,13 @@ ticket able to enter a step before its tokens are older than the bound:
 
     (a) no lease on a version below k - bound
     (b) for every u in [k - bound, k]:  sum of out[w <= u]  <=  r + (u + bound - k) * B
-    (c) sum of out + pending * B  <=  r + target * B
+    (c) sum of out + (pending + stale) * B  <=  r + target * B
 
-`pending` counts the steps that are decided and not yet trained. Their tickets are no longer out, but a ticket that is
-admitted now is trained only after them: without them in the credit the mean lag would stand at the bound whenever
-decisions run ahead of the trainer, and tickets would start on weights that are about to be replaced.
+`pending` counts the steps that are decided and not yet trained, `stale` the versions by which the replica that is to
+begin the ticket is behind the newest announced one. Together they say how far the ticket's version will be behind
+when its turn comes. Without them the mean lag would stand above the target whenever decisions run ahead of the
+trainer, and places that a new version opens would be filled with the version before it: a step less of the window is
+left for the longest answers (decisions/0010, 0016).
 """
 
 from collections.abc import Mapping
@@ -66,9 +68,17 @@ def may_move(window: LagWindow, out: Mapping[int, int], *, origin: int | None, t
     return True
 
 
-def has_credit(window: LagWindow, num_out: int) -> bool:
-    """Whether (c) holds after one more ticket is out."""
-    return num_out + 1 <= window.credit
+def has_credit(window: LagWindow, num_out: int, *, stale: int = 0) -> bool:
+    """Whether (c) holds after one more ticket is out, on weights `stale` versions behind the newest."""
+    return num_out + 1 + max(0, stale) * window.per_step <= window.credit
+
+
+def may_age(window: LagWindow, num_out: int, *, stale: int) -> bool:
+    """Whether a ticket that is out may get a sample on older weights than it has, `stale` versions behind the newest.
+
+    It is as if it began there. On the newest weights it always may: whatever is out goes on.
+    """
+    return stale <= 0 or has_credit(window, num_out - 1, stale=stale)
 
 
 def may_leave(window: LagWindow, left: Mapping[int, int], newest_taken: int) -> bool:

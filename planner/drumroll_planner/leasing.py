@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drumroll_planner.admission import Admission
-from drumroll_planner.lag import has_credit, may_move
+from drumroll_planner.lag import has_credit, may_age, may_move
 from drumroll_planner.records import TicketId
 from drumroll_planner.rules import Plan
 from drumroll_planner.state import State
@@ -41,6 +41,7 @@ class Assigner:
         self._window = state.window
         self._out = dict(state.out)
         self._num_out = state.num_out
+        self._newest = state.newest_version or 0
         self._admission = Admission(state, plans)
         self._drafts: dict[int | None, list[tuple[QueueKey, Draft]]] = {}
         self._popped: list[tuple[int | None, tuple[QueueKey, TicketId]]] = []
@@ -85,10 +86,14 @@ class Assigner:
 
     def _allowed(self, bucket: int | None, version: int) -> bool:
         """Rules (a), (b) and (c) for a ticket of version `bucket` that a replica of `version` gets a sample of."""
-        if bucket is None and not has_credit(self._window, self._num_out):
-            return False
-        if bucket is not None and bucket <= version:
+        stale = self._newest - version
+        if bucket is None:
+            if not has_credit(self._window, self._num_out, stale=stale):
+                return False
+        elif bucket <= version:
             return True
+        elif not may_age(self._window, self._num_out, stale=stale):
+            return False
         return may_move(self._window, self._out, origin=bucket, to=version)
 
     def _head(self, bucket: int | None) -> Draft | None:

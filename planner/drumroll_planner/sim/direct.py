@@ -76,7 +76,7 @@ class DirectDispatcher(TicketBook):
         self._rescore(replica)
 
     def announced(self, now: float, version: int) -> None:
-        pass
+        self._newest = version
 
     # -- leases --------------------------------------------------------------------------------------------------
 

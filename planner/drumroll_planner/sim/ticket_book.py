@@ -6,7 +6,7 @@ The lag rule is the policy's own (`lag` is imported, not copied). What is droppe
 from abc import ABC, abstractmethod
 from bisect import insort
 
-from drumroll_planner.lag import LagWindow, has_credit, may_leave, may_move
+from drumroll_planner.lag import LagWindow, has_credit, may_age, may_leave, may_move
 from drumroll_planner.sim.dispatcher import Chosen
 from drumroll_planner.sim.job import SimJob
 from drumroll_planner.sim.recorder import Recorder
@@ -47,6 +47,8 @@ class TicketBook(ABC):
         self._completions = 0
         self._decided: list[Chosen] = []
         self._num_trained = 0
+        self._newest = 0
+        """The newest version that is announced."""
         self._window = self._make_window()
 
     @property
@@ -157,11 +159,14 @@ class TicketBook(ABC):
 
     def _allowed(self, bucket: int | None, version: int) -> bool:
         """Rules (a), (b) and (c): see `lag`."""
+        stale = self._newest - version
         if bucket is None:
-            if not has_credit(self._window, self._num_out):
+            if not has_credit(self._window, self._num_out, stale=stale):
                 return False
         elif bucket <= version:
             return True
+        elif not may_age(self._window, self._num_out, stale=stale):
+            return False
         return may_move(self._window, self._out, origin=bucket, to=version)
 
     def _move(self, ticket: SimTicket, version: int | None) -> None:

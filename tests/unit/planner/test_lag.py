@@ -1,6 +1,6 @@
 """The arithmetic of the lag rule."""
 
-from drumroll_planner.lag import LagWindow, has_credit, may_leave, may_move, violations
+from drumroll_planner.lag import LagWindow, has_credit, may_age, may_leave, may_move, violations
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +45,36 @@ def test_steps_that_are_decided_and_not_trained_use_credit_too() -> None:
     window = LagWindow(version=7, bound=4, target=1, free=4, per_step=4, pending=1)
     assert has_credit(window, 3)
     assert not has_credit(window, 4)
+
+
+def test_a_ticket_that_would_begin_on_older_weights_than_the_newest_uses_credit_for_each_version() -> None:
+    window = LagWindow(version=7, bound=4, target=2, free=4, per_step=4)
+    assert has_credit(window, 7, stale=1)
+    assert not has_credit(window, 8, stale=1)
+    assert has_credit(window, 3, stale=2)
+    assert not has_credit(window, 4, stale=2)
+
+
+def test_weights_newer_than_the_newest_known_give_no_credit() -> None:
+    window = LagWindow(version=7, bound=4, target=1, free=4, per_step=4)
+    assert not has_credit(window, 8, stale=-1)
+
+
+def test_a_ticket_that_is_out_gets_older_weights_only_where_it_could_have_begun_on_them() -> None:
+    window = LagWindow(version=7, bound=4, target=2, free=4, per_step=4)
+    assert may_age(window, 8, stale=1)
+    assert not may_age(window, 9, stale=1)
+
+
+@given(window=windows, num_out=st.integers(1, 99))
+def test_whatever_is_out_goes_on_with_the_newest_weights(window: LagWindow, num_out: int) -> None:
+    assert may_age(window, num_out, stale=0)
+
+
+@given(window=windows, num_out=st.integers(0, 60), stale=st.integers(0, 6))
+def test_credit_with_staleness_implies_the_credit_of_the_protocol(window: LagWindow, num_out: int, stale: int) -> None:
+    if has_credit(window, num_out, stale=stale):
+        assert num_out + 1 <= window.free + window.target * window.per_step
 
 
 @given(window=windows, out=counts, origin=st.none() | st.integers(0, 12), to=st.integers(0, 12))
