@@ -20,6 +20,7 @@ from drumroll_operator.memory_kubelet import MemoryKubelet
 from drumroll_operator.observed import Progress, ReplicaProgress
 from drumroll_operator.pod_view import pod_view
 from drumroll_operator.rehearsal import NAME, NAMESPACE, Rehearsal, job_manifest
+from drumroll_operator.timings import Timings
 
 SPEC: Mapping[str, Any] = {
     "model": {"path": "m"},
@@ -51,13 +52,14 @@ class Ledger:
 class Laboratory:
     """The world. `operator` is the one that is alive."""
 
-    def __init__(self, spec: Mapping[str, Any] = SPEC, *, gpus: int = 1) -> None:
+    def __init__(self, spec: Mapping[str, Any] = SPEC, *, gpus: int = 1, timings: Timings | None = None) -> None:
         self.clock = ManualClock(1_800_000_000.0)
         self.api = MemoryApi(self.clock)
         self.kubelet = MemoryKubelet(self.api)
         self.ledgers: dict[str, Ledger] = {}
         self.heard: dict[str, Progress] = {}
         self.gpus = gpus
+        self.timings = timings or Timings()
         self.submit(spec)
         self.operator = self.start_operator()
 
@@ -65,6 +67,7 @@ class Laboratory:
 
     def submit(self, spec: Mapping[str, Any] = SPEC) -> None:
         """Create the job."""
+        self.steps = int(spec["steps"])
         self.api.create(job_manifest(dict(spec)))
 
     def edit(self, **changes: Any) -> None:
@@ -128,7 +131,7 @@ class Laboratory:
 
     def ledger(self, uid: str) -> Ledger:
         """Of a job."""
-        return self.ledgers.setdefault(uid, Ledger(self.job["spec"].get("steps", 5)))
+        return self.ledgers.setdefault(uid, Ledger(self.steps))
 
     def train(self, steps: int = 1) -> None:
         """Make steps, if everything that it takes is ready; the last one ends the job."""
@@ -198,7 +201,7 @@ class Laboratory:
 
     def start_operator(self) -> Rehearsal:
         """A new one, which knows nothing but what it lists; the old one is gone."""
-        self.operator = Rehearsal(self.api, self.progress, self.set_live, gpus=self.gpus)
+        self.operator = Rehearsal(self.api, self.progress, self.set_live, gpus=self.gpus, timings=self.timings)
         return self.operator
 
     def plan(self) -> Plan:

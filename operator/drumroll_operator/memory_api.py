@@ -43,6 +43,8 @@ class MemoryApi:
     """Namespaces that are being deleted."""
     before: Callable[[str, str, str], None] | None = None
     """Called with (verb, resource, name) before each call; what it raises is the answer."""
+    after: Callable[[str, str, str], None] | None = None
+    """The same once a write is done: what it raises is an answer that got lost."""
     objects: dict[Key, Raw] = field(default_factory=dict)
     history: list[Happening] = field(default_factory=list)
     calls: list[tuple[str, str, str]] = field(default_factory=list)
@@ -72,7 +74,7 @@ class MemoryApi:
         self._check_namespace("create", kind, namespace, name)
         if kind.name == "Pod":
             self._check_quota(namespace, name)
-        return self._add(kind, manifest)
+        return self._answer("create", kind.plural, self._add(kind, manifest))
 
     def apply(self, manifest: Raw) -> Raw:
         """Server-side apply by force: fields named are set, others stay. Nothing is written where nothing changes."""
@@ -110,7 +112,8 @@ class MemoryApi:
             raise self._error(
                 "the object has been modified", "patch", "rljobs/status", namespace, name, 409, "Conflict"
             )
-        return self._write(kind, {**copy.deepcopy(known), "status": copy.deepcopy(status)})
+        raw = self._write(kind, {**copy.deepcopy(known), "status": copy.deepcopy(status)})
+        return self._answer("patch", "rljobs/status", raw)
 
     def delete(self, kind: Kind, namespace: str, name: str, *, uid: str = "", grace_s: int | None = None) -> Raw:
         """DELETE: pods that run on a node get their grace, all else goes at once with what it owns."""
@@ -119,7 +122,7 @@ class MemoryApi:
         if uid and known["metadata"]["uid"] != uid:
             message = f"Precondition failed: UID in precondition: {uid}"
             raise self._error(message, "delete", kind.plural, namespace, name, 409, "Conflict")
-        return self._delete(kind, known, grace_s)
+        return self._answer("delete", kind.plural, self._delete(kind, known, grace_s))
 
     # -- for kubelets, tests and watches -------------------------------------------------------------------------
 
@@ -149,6 +152,16 @@ class MemoryApi:
         for key in [key for key, other in self.objects.items() if gone["metadata"]["uid"] in _owners(other)]:
             if key in self.objects:
                 self._delete(KINDS[key[0]], self.objects[key], None)
+
+    def collect_garbage(self) -> bool:
+        """Delete what was made for an owner that is gone; False where there is no such thing."""
+        alive = {raw["metadata"]["uid"] for raw in self.objects.values()}
+        before = self._version
+        for key, raw in list(self.objects.items()):
+            lost = _owners(raw) and not _owners(raw) & alive
+            if lost and key in self.objects and not raw["metadata"].get("deletionTimestamp"):
+                self._delete(KINDS[key[0]], raw, None)
+        return self._version != before
 
     def edit(self, kind: Kind, namespace: str, name: str, change: Callable[[Raw], None]) -> Raw:
         """A user's edit of an object."""
@@ -206,6 +219,11 @@ class MemoryApi:
         if (verb, resource) in self.forbidden:
             message = f'User "operator" cannot {verb} resource "{resource}" in the namespace "{namespace}"'
             raise self._error(message, verb, resource, namespace, name, 403, "Forbidden")
+
+    def _answer(self, verb: str, resource: str, raw: Raw) -> Raw:
+        if self.after is not None:
+            self.after(verb, resource, raw["metadata"]["name"])
+        return raw
 
     def _check_namespace(self, verb: str, kind: Kind, namespace: str, name: str) -> None:
         if namespace in self.terminating:

@@ -25,8 +25,8 @@ class MemoryKubelet:
         return self.api.select(PODS, namespace)
 
     def tick(self) -> bool:
-        """Every pod goes one step on; False where none had one to go."""
-        moved = False
+        """Every pod goes one step on, garbage is collected; False where nothing was to be done."""
+        moved = self.api.collect_garbage()
         for pod in self.pods():
             if pod["metadata"]["uid"] not in self.lost:
                 moved = self._step(pod) or moved
