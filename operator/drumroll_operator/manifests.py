@@ -96,7 +96,8 @@ def _trainer_pod(job: ResolvedJob, substrate: Substrate, index: int) -> Manifest
     command = ["python", "-m", "drumroll_trainer"]
     if processes > 1 or pods > 1:
         meeting = ["--standalone"] if pods == 1 else [f"--nnodes={pods}", f"--node-rank={index}", *_rendezvous(job)]
-        command = ["torchrun", *meeting, f"--nproc-per-node={processes}", "-m", "drumroll_trainer"]
+        ranks = [*meeting, f"--nproc-per-node={processes}", "-m", "drumroll_trainer"]
+        command = ["python", "-m", "drumroll_trainer.learner.launch", *ranks]
     container = {"command": command, "resources": job.spec.trainer.resources.to_wire()}
     return _pod(job, substrate, "trainer", index, container, grace_s=TRAINER_GRACE_S, env=job.spec.trainer.env)
 

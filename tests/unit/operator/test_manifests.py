@@ -176,9 +176,10 @@ def test_several_processes_meet_through_torchrun_and_one_needs_none() -> None:
         return [p["spec"]["containers"][0]["command"] for p in pods if "trainer" in p["metadata"]["name"]]
 
     assert trainer() == [["python", "-m", "drumroll_trainer"]]
-    assert trainer(processesPerReplica=2)[0][:3] == ["torchrun", "--standalone", "--nproc-per-node=2"]
+    launcher = ["python", "-m", "drumroll_trainer.learner.launch"]
+    assert trainer(processesPerReplica=2)[0][:5] == [*launcher, "--standalone", "--nproc-per-node=2"]
     many = trainer(replicas=2, resources={"limits": {"nvidia.com/gpu": 4}})
-    assert [command[2] for command in many] == ["--node-rank=0", "--node-rank=1"]
+    assert [command[4] for command in many] == ["--node-rank=0", "--node-rank=1"]
     assert all("--nproc-per-node=4" in command for command in many)
     assert all("--master-addr=tokens-trainer-0.tokens-trainer" in command for command in many)
 
