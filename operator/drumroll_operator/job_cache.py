@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from drumroll.api.spec import RLJob
-from drumroll.api.status import RLJobStatus
 from drumroll_operator import reasons
 from drumroll_operator.cluster import RLJOBS, Raw
 from drumroll_operator.observed import JobView, Refusal
 from drumroll_operator.pod_cache import version_of
 from drumroll_operator.pod_view import seconds
+from drumroll_operator.status_reading import read_status
 from drumroll_operator.watch import ObjectName, object_name
 
 
@@ -88,7 +88,7 @@ def _parse(raw: Raw, known: Job | None) -> Job:
         generation=metadata.get("generation", 1),
         created=seconds(metadata.get("creationTimestamp")) or 0.0,
         spec=model.spec if model is not None else None,
-        status=_status(raw.get("status")),
+        status=read_status(raw.get("status")),
         deleting="deletionTimestamp" in metadata,
     )
     return Job(view, model, refusal, metadata["resourceVersion"])
@@ -113,11 +113,3 @@ def _told(error: ValidationError) -> str:
     """Each wrong field with what is wrong about it; values stay out, they may be long."""
     wrong = [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
     return "; ".join(wrong)
-
-
-def _status(raw: object) -> RLJobStatus:
-    """A status that nobody can read counts as none: it is written anew."""
-    try:
-        return RLJobStatus.model_validate(raw or {})
-    except ValidationError:
-        return RLJobStatus()

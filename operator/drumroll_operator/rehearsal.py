@@ -16,6 +16,7 @@ from drumroll_operator.memory_api import MemoryApi
 from drumroll_operator.observed import Applied, Child, Failure, JobView, Observed, Progress
 from drumroll_operator.plan import plan
 from drumroll_operator.pod_cache import PodCache
+from drumroll_operator.pod_view import pod_view
 from drumroll_operator.timings import Timings
 from drumroll_operator.watch import Sink
 
@@ -172,7 +173,7 @@ class Rehearsal:
                 raise
             there = self.api.get(PODS, NAMESPACE, action.name)
             self.pods.changed(there)
-            if there["metadata"]["labels"].get(labels.UID) != job.uid:
+            if pod_view(there).job_uid != job.uid:
                 raise
 
     def _delete(self, kind: str, name: str, *, uid: str = "", grace_s: int | None = None) -> None:
@@ -224,7 +225,7 @@ def pod_manifest(job: JobView, action: CreatePod, *, gpus: int) -> Raw:
         "spec": {
             "terminationGracePeriodSeconds": 30,
             "containers": [{"name": action.role, "resources": {"limits": {**held, "memory": "2Gi"}}}],
-            "volumes": [{"name": "job", "configMap": {"name": config}}],
+            "volumes": [{"name": "drumroll-job", "configMap": {"name": config}}],
         },
     }
 
