@@ -88,7 +88,8 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.enforce_retry_after = True
-    settings.networking.error_backoffs = (0.2, 0.5, 1, 2, 3, 5, 8)
+    # When they are used up, kopf gives up a watch for ever.
+    settings.networking.error_backoffs = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0, *(8.0,) * 10_000)
     settings.process.ultimate_exiting_timeout = None
     settings.persistence.finalizer = "drumroll.dev/unused"
     return settings

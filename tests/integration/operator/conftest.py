@@ -25,9 +25,9 @@ from drumroll_proto.v1.scheduler_pb2_grpc import SchedulerServicer, add_Schedule
 from drumroll.testing import eventually
 
 KEY = b"0123456789abcdef0123456789abcdef"
-NODE = "played"
 _ADDRESSES = itertools.count(2)
 NAMESPACES = Kind("Namespace", "v1", "namespaces")
+NODES = Kind("Node", "v1", "nodes")
 SPEC = {
     "model": {"path": "models/tiny"},
     "data": {"train": {"path": "data/train.jsonl"}, "maxPromptTokens": 128, "maxResponseTokens": 64},
@@ -75,6 +75,13 @@ class Stage:
         """Names of pods that are not touched."""
         self.creations: list[tuple[str, str]] = []
         """Name and uid of every pod that was seen."""
+        self.playing: asyncio.Task[None] | None = None
+
+    def restart_playing(self) -> None:
+        """Play on; after the API server was away."""
+        if self.playing is not None:
+            self.playing.cancel()
+        self.playing = asyncio.create_task(self.play())
 
     async def play(self) -> None:
         """The node's loop."""
@@ -111,7 +118,7 @@ class Stage:
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {"name": name},
-            "target": {"kind": "Node", "name": NODE},
+            "target": {"kind": "Node", "name": self.namespace},
         }
         await self.admin._call("create", "POST", PODS, self.namespace, name, subresource="binding", body=target)
 
@@ -240,18 +247,23 @@ async def stage(admin: KubeCluster) -> AsyncIterator[Stage]:
     name = f"operator-{uuid.uuid4().hex[:8]}"
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     await admin._call("create", "POST", NAMESPACES, None, body=namespace)
+    # Without an object for it, the pods of a node are collected; without heartbeats, it lasts for this test.
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"unschedulable": True}}
+    await admin._call("create", "POST", NODES, None, body=node)
     stage = Stage(admin, name)
     server = grpc.aio.server()
     add_SchedulerServicer_to_server(stage.scheduler, server)
     server.add_insecure_port(f"{stage.ip}:50051")
     await server.start()
-    playing = asyncio.create_task(stage.play())
+    stage.restart_playing()
     yield stage
-    playing.cancel()
-    await asyncio.gather(playing, return_exceptions=True)
+    assert stage.playing is not None
+    stage.playing.cancel()
+    await asyncio.gather(stage.playing, return_exceptions=True)
     await server.stop(None)
     for raw in await stage.all(PODS):
         await admin.delete(PODS, name, raw["metadata"]["name"], grace_s=0)
+    await admin._call("delete", "DELETE", NODES, None, name)
     with contextlib.suppress(ApiError):
         await admin._call("delete", "DELETE", NAMESPACES, None, name)
 
