@@ -12,6 +12,7 @@ from drumroll_operator.actions import Action, Apply, CreatePod, Plan, Record, Se
 from drumroll_operator.budget import Budgets
 from drumroll_operator.census import Census
 from drumroll_operator.children import child_actions
+from drumroll_operator.conditions import find
 from drumroll_operator.endings import (
     Deadline,
     Ending,
@@ -35,6 +36,7 @@ from drumroll_operator.status import Decided, Mode, next_status, refused_status,
 from drumroll_operator.stopping import clean_up_actions, force_actions, suspend_actions
 from drumroll_operator.timings import Timings
 from drumroll_operator.trainers import TrainerSet, bound, judge_set, set_actions
+from drumroll_operator.verdicts import Cause
 from drumroll_operator.wanted import Wanted
 from drumroll_operator.writing import write_at
 
@@ -81,12 +83,22 @@ def _look_after(observed: Observed, census: Census, wanted: Wanted, timings: Tim
     rollouts = judge_rollouts(census, wanted, progress, timings)
     singles = [judge_single(role, census, progress, timings) for role in ("store", "scheduler")]
     charges = [*trainers.charges, *rollouts.charges, *(charge for single in singles for charge in single.charges)]
+    charges = [charge for charge in charges if charge.verdict.cause is not Cause.USER]
     budgets = budgets.charge(charges, {pod.uid for pod in census.own}, wanted, observed.now)
-    running = deadlines(status, created=observed.job.created, resumed=resumed_at(status.conditions), wanted=wanted)
+    running = _deadlines(observed, wanted)
     ending = user_error(census, progress) or spent_budget(budgets, wanted) or _missed(running, observed.now)
     if ending is not None:
         return _end(scene, budgets, ending)
     return _run(scene, budgets, rollouts, singles, [deadline.at for deadline in running])
+
+
+def _deadlines(observed: Observed, wanted: Wanted) -> list[Deadline]:
+    """Those that run; a job that just goes on has none before the status says since when."""
+    status = observed.job.status
+    suspended = find(status.conditions, "Suspended")
+    if suspended is not None and suspended.status != "False":
+        return []
+    return deadlines(status, created=observed.job.created, resumed=resumed_at(status.conditions), wanted=wanted)
 
 
 def _missed(running: Iterable[Deadline], now: float) -> Ending | None:
@@ -148,6 +160,8 @@ def _look_again(scene: Scene) -> list[float]:
     times = []
     if status.phase == "Running" and status.last_progress_time is not None:
         times.append(seconds(status.last_progress_time) + timings.progressing_s)
+    if status.phase == "Suspended":
+        times.append(observed.now + 1.0)
     if observed.unanswered_since is not None:
         times.append(observed.unanswered_since + timings.unanswered_s)
     for pod in scene.census.own:

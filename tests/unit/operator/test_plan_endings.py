@@ -1,0 +1,306 @@
+"""How jobs end: the scheduler's word, users' errors, budgets, deadlines; the clean-up, and that it stays ended."""
+
+import json
+from typing import Any
+
+import pytest
+from drumroll_operator.actions import CreatePod
+from drumroll_operator.cluster import PODS
+from drumroll_operator.laboratory import SPEC, Laboratory
+from drumroll_operator.rehearsal import NAMESPACE
+
+
+def laboratory(**changes: Any) -> Laboratory:
+    """A job with all parts ready and many steps."""
+    lab = Laboratory({**SPEC, "steps": 100, **changes})
+    lab.settle()
+    return lab
+
+
+def pass_time(lab: Laboratory, seconds: int) -> None:
+    """Second by second, each with all that is to be done."""
+    for _ in range(seconds):
+        lab.settle()
+        lab.clock.now += 1.0
+
+
+def alive(lab: Laboratory) -> list[str]:
+    """Names of the pods that still run."""
+    return [pod["metadata"]["name"] for pod in lab.pods() if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+
+
+# -- the scheduler's word --------------------------------------------------------------------------------------------
+
+
+def test_a_job_whose_scheduler_says_so_is_complete_and_holds_no_gpu() -> None:
+    lab = Laboratory()
+    lab.settle(seconds=1.0, train=True)
+    status = lab.status
+    assert (status.phase, status.step, status.version, status.eta_seconds, status.gpus) == ("Complete", 5, 5, 0, 0)
+    assert lab.said("Complete") == ("True", "StepsDone")
+    assert lab.said("Failed") == ("False", "JobEnded")
+    assert lab.said("Ready") == ("False", "StepsDone")
+    assert alive(lab) == []
+    assert sorted(lab.names("trainer") + lab.names("rollout")) == ["demo-rollout-0", "demo-rollout-1", "demo-trainer-0"]
+    assert status.restarts == []
+
+
+def test_workers_that_end_with_the_job_are_no_failures() -> None:
+    lab = laboratory(steps=2)
+    lab.train(2)
+    lab.end_processes()
+    lab.operator.catch_up()
+    lab.operator.reconcile()
+    assert lab.said("Degraded") == ("False", "AsWanted")
+    assert lab.said("Ready") == ("True", "Ready")
+    assert lab.said("Progressing") == ("True", "Finishing")
+
+
+def test_a_job_that_its_scheduler_fails_has_failed_with_its_reason() -> None:
+    lab = laboratory()
+    lab.ledger(lab.job["metadata"]["uid"]).failed = "40 of 40 groups had equal rewards"
+    for _ in range(4):
+        lab.end_processes()
+        lab.settle()
+    assert lab.said("Failed") == ("True", "TrainingFailed")
+    assert lab.status.message == "40 of 40 groups had equal rewards"
+    assert lab.status.restarts == []
+
+
+def test_a_scheduler_that_ends_without_a_word_is_started_again() -> None:
+    lab = laboratory()
+    lab.kubelet.finish(lab.pod("scheduler"), 0, message="bye")
+    pass_time(lab, 10)
+    assert lab.said("SchedulerReady") == ("True", "PodsReady")
+    assert [(entry.role, entry.last_reason) for entry in lab.status.restarts] == [("scheduler", "EndedEarly")]
+
+
+def test_a_trainer_that_says_it_is_done_too_early_is_charged_after_a_while() -> None:
+    lab = laboratory()
+    lab.kubelet.finish(lab.pod("trainer"), 0)
+    pass_time(lab, 50)
+    assert lab.status.restarts == []
+    pass_time(lab, 40)
+    assert [(entry.role, entry.last_reason) for entry in lab.status.restarts] == [("trainer", "EndedEarly")]
+    assert lab.said("TrainerReady") == ("True", "PodsReady")
+
+
+def test_the_end_latches() -> None:
+    lab = Laboratory()
+    lab.settle(seconds=1.0, train=True)
+    made, end = len([a for a in lab.operator.done if isinstance(a, CreatePod)]), lab.status.end_time
+    for name in lab.names():
+        lab.api.delete(PODS, NAMESPACE, name, grace_s=0)
+    lab.edit(rollout__replicas=4, steps=1000)
+    lab.start_operator()
+    pass_time(lab, 30)
+    assert lab.pods() == []
+    assert made == 5
+    assert (lab.status.phase, lab.status.end_time) == ("Complete", end)
+    assert lab.status.observed_generation == 2
+
+
+# -- users' errors ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ["rollout", "trainer", "scheduler"])
+def test_a_users_error_fails_the_job_at_once_with_the_pods_own_words(role: str) -> None:
+    lab = laboratory()
+    lab.kubelet.finish(lab.pod(role), 2, message="reward.py: score() takes 1 argument, 3 were given")
+    lab.settle()
+    assert lab.said("Failed") == ("True", "UserError")
+    assert "score() takes 1 argument" in (lab.status.message or "")
+    assert not [name for name in alive(lab) if "store" not in name]
+
+
+def test_a_long_message_with_a_nul_is_told_and_cut_k12() -> None:
+    lab = laboratory()
+    cause = "奖励函数" * 1250 + "\x00 RewardError: 根本原因"
+    lab.kubelet.finish(lab.pod("rollout"), 2, message=cause)
+    lab.settle()
+    (event,) = [event for event in lab.operator.events if event.reason == "UserError"]
+    assert len(event.message.encode()) <= 1024
+    assert event.message.endswith("RewardError: 根本原因")
+    assert event.message.startswith("demo-rollout-0")
+    message = lab.condition("Failed").message
+    assert len(message) <= 32_768
+    assert "\x00" not in message
+    assert message.endswith("根本原因")
+    assert json.loads(json.dumps(lab.status.to_wire(), ensure_ascii=False))["phase"] == "Failed"
+
+
+# -- budgets ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_role_that_fails_more_often_than_its_budget_bears_fails_the_job() -> None:
+    lab = laboratory(trainer={"restartPolicy": {"maxRestarts": 2}})
+    for _ in range(3):
+        lab.kubelet.finish(lab.pod("trainer"), 1, message="CUDA error: an illegal memory access")
+        pass_time(lab, 40)
+    assert lab.said("Failed") == ("True", "BackoffLimitExceeded")
+    assert "trainer failed 3 times" in (lab.status.message or "")
+    assert "illegal memory access" in (lab.status.message or "")
+    assert not [name for name in alive(lab) if "store" not in name]
+
+
+def test_failures_outside_the_window_are_forgotten() -> None:
+    lab = laboratory(trainer={"restartPolicy": {"maxRestarts": 1, "windowSeconds": 100}})
+    for _ in range(4):
+        lab.kubelet.finish(lab.pod("trainer"), 1)
+        pass_time(lab, 20)
+        lab.clock.now += 100.0
+        lab.settle()
+    assert lab.status.phase == "Running"
+    assert [entry.count for entry in lab.status.restarts] == [1]
+
+
+def test_rollouts_bear_their_budget_times_replicas() -> None:
+    lab = laboratory(rollout={"replicas": 3, "restartPolicy": {"maxRestarts": 1}})
+    for index in range(3):
+        lab.kubelet.finish(lab.pod("rollout", index), 1)
+    pass_time(lab, 30)
+    assert (lab.status.phase, [entry.count for entry in lab.status.restarts]) == ("Running", [3])
+    lab.kubelet.finish(lab.pod("rollout", 0), 1)
+    lab.settle()
+    assert lab.said("Failed") == ("True", "BackoffLimitExceeded")
+
+
+def test_a_process_that_found_a_successor_is_not_charged() -> None:
+    lab = laboratory()
+    lab.kubelet.finish(lab.pod("trainer"), 75)
+    pass_time(lab, 20)
+    assert lab.status.restarts == []
+    assert lab.said("TrainerReady") == ("True", "PodsReady")
+
+
+# -- deadlines -------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_not_ready_in_time_fails_and_gives_back_what_it_holds() -> None:
+    lab = Laboratory({**SPEC, "pendingDeadlineSeconds": 120})
+    lab.kubelet.broken_images = {"demo-rollout-0", "demo-rollout-1"}
+    pass_time(lab, 110)
+    assert lab.status.phase == "Starting"
+    assert lab.said("Degraded") == ("True", "ImagePullBackOff")
+    pass_time(lab, 15)
+    assert lab.said("Failed") == ("True", "PendingDeadlineExceeded")
+    assert "ImagePullBackOff" not in (lab.status.message or "")
+    assert "Back-off pulling image" in (lab.status.message or "")
+    assert not [name for name in alive(lab) if "store" not in name]
+
+
+def test_a_job_that_was_ready_once_is_pending_no_more() -> None:
+    lab = laboratory(pendingDeadlineSeconds=60)
+    lab.kubelet.broken_images = {"demo-trainer-0"}
+    lab.kubelet.evict(lab.pod("trainer"))
+    pass_time(lab, 200)
+    assert lab.status.phase == "Running"
+
+
+def test_the_pending_deadline_is_counted_from_the_resumption() -> None:
+    lab = laboratory(pendingDeadlineSeconds=60)
+    lab.edit(suspend=True)
+    pass_time(lab, 300)
+    lab.kubelet.broken_images = {"demo-trainer-0"}
+    lab.edit(suspend=False)
+    pass_time(lab, 55)
+    assert lab.status.phase == "Starting"
+    pass_time(lab, 10)
+    assert lab.said("Failed") == ("True", "PendingDeadlineExceeded")
+
+
+def test_a_quick_suspension_does_not_make_a_running_job_late() -> None:
+    lab = laboratory(pendingDeadlineSeconds=60)
+    lab.clock.now += 3600.0
+    lab.settle()
+    for suspend in (True, False):
+        lab.edit(suspend=suspend)
+        lab.operator.catch_up()
+        lab.operator.reconcile()
+    pass_time(lab, 60)
+    assert lab.status.phase == "Running"
+
+
+def test_suspended_time_does_not_count_for_the_active_deadline() -> None:
+    lab = laboratory(activeDeadlineSeconds=300)
+    pass_time(lab, 100)
+    lab.edit(suspend=True)
+    pass_time(lab, 1000)
+    lab.edit(suspend=False)
+    pass_time(lab, 190)
+    assert lab.status.phase == "Running"
+    pass_time(lab, 20)
+    assert lab.said("Failed") == ("True", "ActiveDeadlineExceeded")
+
+
+def test_a_job_that_stalls_fails_and_one_that_samples_does_not() -> None:
+    lab = laboratory(stallDeadlineSeconds=100)
+    uid = lab.job["metadata"]["uid"]
+    for _ in range(5):
+        pass_time(lab, 60)
+        lab.ledger(uid).samples += 1
+    assert lab.status.phase == "Running"
+    pass_time(lab, 120)
+    assert lab.said("Failed") == ("True", "StallDeadlineExceeded")
+
+
+# -- cleaning up -----------------------------------------------------------------------------------------------------
+
+
+def test_after_success_ended_pods_stay_an_hour_and_the_store_goes_at_once() -> None:
+    lab = Laboratory()
+    lab.settle(seconds=1.0, train=True)
+    lab.settle()
+    assert lab.names("store") == []
+    lab.clock.now += 3590.0
+    lab.settle()
+    assert len(lab.names()) == 4
+    lab.clock.now += 20.0
+    lab.settle()
+    assert lab.names() == []
+    assert lab.status.phase == "Complete"
+
+
+def test_after_failure_the_store_stays_as_long_as_asked_and_the_job_goes_last() -> None:
+    keep = {"podsSeconds": 100, "storeSeconds": 50, "jobSeconds": 200}
+    lab = laboratory(cleanup={"onFailure": keep})
+    lab.kubelet.finish(lab.pod("trainer"), 2, message="no")
+    lab.settle()
+    assert lab.names() == ["demo-store", "demo-trainer-0"]
+    lab.clock.now += 51.0
+    lab.settle()
+    assert lab.names() == ["demo-trainer-0"]
+    lab.clock.now += 50.0
+    lab.settle()
+    assert lab.names() == []
+    lab.clock.now += 100.0
+    lab.settle()
+    assert ("RLJob", NAMESPACE, "demo") not in lab.api.objects
+
+
+def test_the_scheduler_outlives_the_workers_of_a_job_that_failed() -> None:
+    lab = laboratory()
+    lab.kubelet.finish(lab.pod("rollout"), 2, message="no")
+    lab.operator.catch_up()
+    lab.operator.reconcile()
+    assert lab.pod("trainer")["metadata"].get("deletionTimestamp")
+    assert "deletionTimestamp" not in lab.pod("scheduler")["metadata"]
+    lab.settle()
+    assert "demo-scheduler" not in lab.names()
+
+
+# -- statuses that others wrote --------------------------------------------------------------------------------------
+
+
+def test_an_end_survives_a_status_that_cannot_be_read_whole() -> None:
+    lab = Laboratory()
+    lab.settle(seconds=1.0, train=True)
+
+    def spoil(raw: dict[str, Any]) -> None:
+        raw["status"] |= {"step": -3, "aFieldOfTomorrow": {"x": 1}}
+
+    lab.api.edit(type(PODS)("RLJob", "drumroll.dev/v1alpha1", "rljobs"), NAMESPACE, "demo", spoil)
+    lab.start_operator()
+    lab.settle()
+    assert lab.job["status"]["phase"] == "Complete"
+    assert not [action for action in lab.operator.done if isinstance(action, CreatePod)]
