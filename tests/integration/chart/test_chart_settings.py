@@ -55,7 +55,7 @@ def test_values_arrive_under_their_names(chart: Any, tmp_path: Path) -> None:
     assert (settings.network_policies, settings.tls) == (False, True)
     assert settings.watch_namespaces == ["team-a"]
     security = settings.pod_security
-    assert (security.run_as_user, security.run_as_group, security.fs_group) == (None, 10001, 1000660000)
+    assert (security.run_as_user, security.run_as_group, security.fs_group) == (None, 10001, 1000680000)
 
 
 def test_pods_of_a_job_come_from_the_private_registry_with_its_secret_h2_h4(chart: Any, tmp_path: Path) -> None:
