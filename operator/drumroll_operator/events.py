@@ -7,7 +7,7 @@ from drumroll.api.status import Condition, RLJobStatus, RoleRestarts
 from drumroll_operator import reasons
 from drumroll_operator.actions import Action, DeletePod, Record
 from drumroll_operator.census import Census
-from drumroll_operator.conditions import find
+from drumroll_operator.conditions import PARTS, find
 from drumroll_operator.problems import overdue
 from drumroll_operator.texts import event_note, names
 from drumroll_operator.timings import Timings
@@ -26,7 +26,16 @@ def change_events(old: RLJobStatus, new: RLJobStatus, *, why_new_set: str = "") 
     before = old.trainer.set_number if old.trainer is not None else 0
     if new.trainer is not None and new.trainer.set_number > before > 0:
         events.append(_record("Warning", reasons.TRAINER_REPLACED, why_new_set))
+    wanted = _asked(old), _asked(new)
+    if 0 < wanted[0] < wanted[1]:
+        events.append(_record("Normal", reasons.SCALED_UP, f"from {wanted[0]} to {wanted[1]} replicas"))
     return _unique(events)
+
+
+def _asked(status: RLJobStatus) -> int:
+    """Replicas that were asked for, of the summary ready/asked."""
+    asked = status.rollout.summary.partition("/")[2] if status.rollout is not None else ""
+    return int(asked) if asked.isdigit() else 0
 
 
 def _of(old: Condition | None, new: Condition) -> Iterable[Record]:
@@ -37,6 +46,8 @@ def _of(old: Condition | None, new: Condition) -> Iterable[Record]:
         yield _record("Normal", _GOOD[new.type], message)
     elif new.type == "Suspended" and new.reason == reasons.RESUMED:
         yield _record("Normal", reasons.RESUMED, message)
+    elif new.type in PARTS and new.reason == reasons.POD_DELETED:
+        yield _record("Warning", reasons.POD_DELETED, message)
     elif (new.type in _BAD_WHEN_FALSE and new.status == "False") or (
         new.type in _BAD_WHEN_TRUE and new.status == "True"
     ):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from drumroll.api.status import Condition
 from drumroll_operator import reasons
 from drumroll_operator.census import Census, replica_name
-from drumroll_operator.conditions import Said, held
+from drumroll_operator.conditions import Said, find, held
 from drumroll_operator.labels import pod_name
 from drumroll_operator.observed import Observed, PodView
 from drumroll_operator.problems import Problem, problem
@@ -63,11 +63,18 @@ def _single(scene: Scene, type_: str, role: Role) -> Said:
     if name in scene.census.foreign:
         return Said(type_, "False", reasons.NAME_TAKEN, taken(name))
     if scene.census.single(role) is None:
-        return Said(type_, "False", reasons.NOT_CREATED, f"{name} does not exist yet")
+        return _absent(scene, type_, f"{name} does not exist")
     found = problems(scene, role)
     if found:
         return Said(type_, "False", found[0].reason, found[0].message)
     return Said(type_, "True", reasons.PODS_READY)
+
+
+def _absent(scene: Scene, type_: str, message: str) -> Said:
+    """A pod does not exist: it was there, if the part was ready before."""
+    old = find(scene.old, type_)
+    was_there = old is not None and (old.status == "True" or old.reason == reasons.POD_DELETED)
+    return Said(type_, "False", reasons.POD_DELETED if was_there else reasons.NOT_CREATED, message)
 
 
 def taken(name: str) -> str:
@@ -103,7 +110,7 @@ def _trainer(scene: Scene) -> Said:
         blocked = [name for name in missing if name in scene.census.foreign]
         if blocked:
             return Said("TrainerReady", "False", reasons.NAME_TAKEN, taken(blocked[0]))
-        return Said("TrainerReady", "False", reasons.NOT_CREATED, f"{count} of {wanted} trainer pods exist")
+        return _absent(scene, "TrainerReady", f"{count} of {wanted} trainer pods exist")
     waiting = Said("TrainerReady", "False", reasons.TRAINER_NOT_REGISTERED, "waiting for the trainer to register")
     progress = scene.observed.progress
     if progress is None:
