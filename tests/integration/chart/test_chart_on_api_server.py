@@ -37,6 +37,8 @@ pytestmark = pytest.mark.cluster
 def site(chart: Any, api_server: Any) -> Iterator["Site"]:
     site = Site(chart, api_server)
     assert site.kubectl("create", "namespace", NAMESPACE).returncode == 0
+    restricted = "pod-security.kubernetes.io/enforce=restricted"
+    assert site.kubectl("label", "namespace", NAMESPACE, restricted).returncode == 0
     try:
         yield site
     finally:
@@ -72,9 +74,15 @@ class Site:
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING, {"watchNamespaces": [NAMESPACE]}])
-def test_the_api_server_takes_every_object_to_the_last_field(site: Site, values: Any) -> None:
-    rendered = site.chart.render("--no-hooks", values={**values, "crds": {"enabled": False}}).objects
+def test_a_restricted_namespace_takes_every_object_to_the_last_field(site: Site, values: Any) -> None:
+    rendered = list(site.chart.render("--no-hooks", values={**values, "crds": {"enabled": False}}).objects)
     rendered += site.chart.render("--show-only", "templates/tests/check.yaml", values=values).objects
+    # Deployments are not held to the profile, their pods are.
+    templates = [item["spec"]["template"] for item in rendered if item["kind"] == "Deployment"]
+    rendered += [
+        {"apiVersion": "v1", "kind": "Pod", "spec": template["spec"], "metadata": {"name": "pod", "namespace": ""}}
+        for template in templates
+    ]
     objects = [_into(item, NAMESPACE) for item in rendered]
     for pod in (item["spec"] for item in objects if item["kind"] == "Pod"):
         pod["serviceAccountName"] = "default"  # A dry run makes no account, and a pod's must be there.
