@@ -74,10 +74,14 @@ async def _switch(cluster: "Cluster", name: str, *, suspend: bool, wait_for: boo
     if not wait_for:
         return True
     ended = await wait(cluster, name, Wanted(lambda look: _is_there(look, suspend=suspend), job.uid), typer.echo)
-    return ended is not None and (ended.phase == "Suspended") == suspend and ended.phase != "Failed"
+    return ended is not None and _is_there(ended, suspend=suspend) and ended.phase != "Failed"
 
 
 def _is_there(job: "JobView | None", *, suspend: bool) -> bool:
     if job is None or job.ended_for_good:
         return True
-    return job.seen and job.phase == ("Suspended" if suspend else "Running")
+    if not suspend:
+        return job.seen and job.phase == "Running"
+    # The phase says so from the beginning; the condition is true once the pods are gone.
+    held = job.condition("Suspended")
+    return job.seen and held is not None and held.status == "True"

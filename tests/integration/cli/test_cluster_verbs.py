@@ -239,7 +239,9 @@ def test_jobs_are_suspended_and_resumed(shell: Shell) -> None:
     assert shell.run("suspend", "small")[:2] == (0, "small is being suspended\n")
     assert shell.job()["spec"]["suspend"] is True
     assert shell.run("suspend", "small")[:2] == (0, "small is suspended already (Pending)\n")
-    shell.set_status("small", observedGeneration=2, phase="Suspended")
+    since = shell.job()["metadata"]["creationTimestamp"]
+    held = {"type": "Suspended", "status": "True", "reason": "Suspended", "message": "", "lastTransitionTime": since}
+    shell.set_status("small", observedGeneration=2, phase="Suspended", conditions=[held])
     assert shell.run("suspend", "small", "--wait")[0] == 0
     assert shell.run("resume", "small")[:2] == (0, "small is being resumed\n")
     assert shell.job()["spec"]["suspend"] is False
