@@ -1,10 +1,11 @@
 """The next status: a pure reduction of what was observed and decided. Steps and versions in it never go back."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from drumroll.api.status import Phase, PolicyLag, RLJobStatus, RolloutStatus, TrainerStatus
+from drumroll.api.status import Condition, Phase, PolicyLag, RLJobStatus, RolloutStatus, TrainerStatus
 from drumroll_operator import reasons, rollup
 from drumroll_operator.budget import Budgets
 from drumroll_operator.conditions import CONDITIONS, Said, find, follow, held
@@ -47,19 +48,20 @@ def next_status(scene: Scene, decided: Decided) -> RLJobStatus:
         said, phase = _suspended(scene, decided), "Suspended"
     else:
         said, phase, last_progress = _running(scene, decided, last_progress)
+    conditions = follow(old.conditions, said, generation=observed.job.generation, now=observed.now)
     return old.model_copy(
         update={
             **figures,
             "observed_generation": observed.job.generation,
             "phase": phase,
-            "conditions": follow(old.conditions, said, generation=observed.job.generation, now=observed.now),
+            "conditions": conditions,
             "restarts": decided.budgets.wire(),
             "trainer": _trainer(scene),
             "rollout": _rollout(scene),
             "gpus": sum(pod.gpus for pod in scene.census.own if not pod.ended),
             "config": observed.config or old.config,
             "job_dir": observed.job_dir or old.job_dir,
-            "message": _message(scene, said, decided, figures),
+            "message": _message(conditions, decided, figures, old),
             "start_time": old.start_time or _started(scene),
             "end_time": old.end_time or (moment(observed.now) if decided.ending is not None else None),
             "last_progress_time": last_progress,
@@ -239,15 +241,15 @@ def _suspended_seconds(scene: Scene, phase: Phase) -> float:
     return old.suspended_seconds + max(0.0, float(int(scene.observed.now)) - since)
 
 
-def _message(scene: Scene, said: list[Said], decided: Decided, figures: dict[str, object]) -> str:
+def _message(conditions: Sequence[Condition], decided: Decided, figures: Mapping[str, object], old: RLJobStatus) -> str:
     if decided.ending is not None:
         return condition_message(decided.ending.message)
-    by_type = {one.type: one for one in said}
+    by_type = {condition.type: condition for condition in conditions}
     if decided.mode is Mode.SUSPEND:
         return by_type["Suspended"].message or "suspended"
-    if not by_type["Ready"].true:
-        return condition_message(by_type["Ready"].message)
+    if by_type["Ready"].status != "True":
+        return by_type["Ready"].message
     if by_type["Progressing"].reason == reasons.FINISHING:
         return "all steps are done; the scheduler archives"
-    step, steps = figures.get("step"), figures.get("steps")
+    step, steps = figures.get("step", old.step), figures.get("steps", old.steps)
     return f"{step} of {steps} steps are done" if steps else "runs"
