@@ -1,8 +1,12 @@
 """Rights: what each mode gives, and what neither ever does."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+PAGE = Path(__file__).parents[3] / "docs/rbac.md"
 
 NAMESPACED = {"watchNamespaces": ["team-a", "team-b"]}
 
@@ -16,6 +20,17 @@ def test_cluster_mode_gives_one_cluster_role(chart: Any) -> None:
         {"kind": "ServiceAccount", "name": "drumroll-operator", "namespace": "drumroll-system"}
     ]
     assert _rights(rules)["pods"] >= {"get", "list", "watch", "create", "delete"}
+
+
+def test_the_page_about_rights_lists_them(chart: Any) -> None:
+    rendered = chart.render()
+    rules = rendered.one("ClusterRole", "drumroll-operator")["rules"]
+    rules += rendered.one("Role", "drumroll-operator-leader")["rules"]
+    section = PAGE.read_text().partition("## What the operator has")[2].partition("\n## ")[0]
+    told: dict[str, set[str]] = {}
+    for resources, verbs in re.findall(r"^\| (`.*?) \| (\w[\w, ]*) \|", section, re.MULTILINE):
+        told |= {resource: set(verbs.split(", ")) for resource in re.findall(r"`([^`]+)`", resources)}
+    assert told == _rights(rules)
 
 
 def test_namespace_mode_gives_no_right_in_the_cluster_k8(chart: Any) -> None:
