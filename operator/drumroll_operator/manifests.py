@@ -5,8 +5,10 @@ have known addresses, and those come from job.json as well. Nothing here reads a
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
+from drumroll.api.pods import ResourceRequirements
+from drumroll.api.quantity import parse_quantity
 from drumroll.api.spec import EnvVar
 from drumroll.endpoint import Endpoint
 from drumroll.job import ResolvedJob
@@ -120,6 +122,17 @@ def threads_per_process(job: ResolvedJob, cores: int | None) -> int | None:
     return max(1, cores // computing)
 
 
+def own_threads(job: ResolvedJob, role: Literal["rollout", "trainer"]) -> int | None:
+    """OpenMP threads of a process in a pod with cores of its own: those that it is given, by its processes; libraries
+    would count the node's. None: it asks for none."""
+    resources: ResourceRequirements = getattr(job.spec, role).resources
+    cores = resources.limits.get("cpu") or resources.requests.get("cpu")
+    if cores is None:
+        return None
+    processes = trainer_processes(job) if role == "trainer" else 1
+    return max(1, int(parse_quantity(cores)) // processes)
+
+
 def _rendezvous(job: ResolvedJob) -> list[str]:
     """Pod 0 is the meeting point and holds rank 0; its name comes from the headless Service of the trainer."""
     return [f"--master-addr={pod_name(job.name, 'trainer', 0)}.{job.name}-trainer", f"--master-port={TRAINER_PORT}"]
@@ -176,7 +189,9 @@ def _environment(
     # Nothing here calls gRPC in a forked child; the library's fork handlers only write to the log.
     values["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     if role in ("rollout", "trainer"):
-        threads = getattr(job.spec, role).threads or threads_per_process(job, substrate.cores)
+        threads = getattr(job.spec, role).threads or (
+            own_threads(job, role) if substrate.cores is None else threads_per_process(job, substrate.cores)
+        )
         # Spinning OpenMP threads cost 4 to 10 times where cores are shared.
         values |= {"OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
         values |= {"OMP_NUM_THREADS": str(threads)} if threads else {}

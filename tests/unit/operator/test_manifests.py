@@ -189,6 +189,17 @@ def test_threads_are_cores_divided_by_who_computes(cores: int | None, threads: i
     assert threads_per_process(there(job_of()), cores) == threads
 
 
+@pytest.mark.parametrize(
+    ("resources", "threads"),
+    [({}, None), ({"limits": {"cpu": "8500m"}}, "4"), ({"requests": {"cpu": "500m"}}, "1")],
+)
+def test_a_pod_uses_the_cores_that_it_is_given(resources: dict[str, Any], threads: str | None) -> None:
+    pods = cluster_pods(job_of(trainer={"processesPerReplica": 2, "resources": resources}))
+    trainer = next(pod for pod in pods if pod["metadata"]["name"] == "tokens-trainer-0")
+    values = {v["name"]: v.get("value") for v in trainer["spec"]["containers"][0]["env"]}
+    assert values.get("OMP_NUM_THREADS") == threads
+
+
 def test_pods_are_labelled_and_named_by_job_and_part() -> None:
     for pod in cluster_pods(job_of()):
         labels = pod["metadata"]["labels"]
