@@ -24,8 +24,8 @@ def test_cluster_mode_gives_one_cluster_role(chart: Any) -> None:
 
 def test_the_page_about_rights_lists_them(chart: Any) -> None:
     rendered = chart.render()
-    rules = rendered.one("ClusterRole", "drumroll-operator")["rules"]
-    rules += rendered.one("Role", "drumroll-operator-leader")["rules"]
+    roles = rendered.one("ClusterRole", "drumroll-operator"), rendered.one("Role", "drumroll-operator-leader")
+    rules = [rule for role in roles for rule in role["rules"]]
     section = PAGE.read_text().partition("## What the operator has")[2].partition("\n## ")[0]
     told: dict[str, set[str]] = {}
     for resources, verbs in re.findall(r"^\| (`.*?) \| (\w[\w, ]*) \|", section, re.MULTILINE):
