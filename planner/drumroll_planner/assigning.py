@@ -8,7 +8,7 @@ from drumroll_planner.answers import Assignment, LeaseGrant
 from drumroll_planner.leasing import Assigner, Draft
 from drumroll_planner.rules import Plan
 from drumroll_planner.state import State
-from drumroll_planner.tickets import Lease
+from drumroll_planner.tickets import RETURNED, Lease
 from drumroll_planner.waiting import WaitingReplicas
 
 
@@ -92,10 +92,11 @@ class Assigning:
 
     def run(self) -> Assignment:
         versions = self._waiting.versions()
+        level = self._waiting.level(self._assigner.num_samples)
         while heads := [(*head, version) for version in versions if (head := self._loads.least(version))]:
             score, name, version = min(heads, key=lambda head: head[:2])
             draft = self._assigner.pick(version)
-            if draft is None or version is None:
+            if draft is None or version is None or (score > level and draft.key[0] != RETURNED):
                 versions.remove(version)
                 continue
             self._give(draft, version, self._loads.sibling(draft, version, score) or name)

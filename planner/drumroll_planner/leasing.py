@@ -76,6 +76,12 @@ class Assigner:
             heapq.heappush(self._drafts.setdefault(draft.version, []), (draft.key, draft))
         return index
 
+    @property
+    def num_samples(self) -> int:
+        """Samples of new tickets that the credit allows on the newest weights, and a ticket's more."""
+        places = min(self._window.credit - self._num_out, self._state.places)
+        return (max(0, places) + 1) * self._state.rules.group_size
+
     def close(self) -> None:
         """Put the state's queue back as it was."""
         for bucket, entry in self._popped:

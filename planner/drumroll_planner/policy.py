@@ -110,10 +110,16 @@ class Policy:
             case r.ReplicaJoined():
                 self._clocks.heard(record.replica)
                 self._waiting.remove(record.replica)
+                self._waiting.fleet_changed()
             case r.Attested():
                 self._waiting.moved(record.replica)
-            case r.ReplicaLeft() if record.replica not in self._state.replicas:
-                self._speeds.forget(record.replica)
+                self._waiting.fleet_changed()
+            case r.ReplicaLeft():
+                if record.replica not in self._state.replicas:
+                    self._speeds.forget(record.replica)
+                self._waiting.fleet_changed()
+            case r.Announced() | r.Rewound():
+                self._waiting.fleet_changed()
 
     def restored(self, now: float) -> None:
         """Called once after a restart's replay: every lease gets a full term, every replica a fresh heartbeat."""

@@ -48,6 +48,8 @@ class Speeds:
     _spread: float = 1e-9
     """Sums over all replicas of squared differences from their own mean load, and of its product with step time's."""
     _product: float = 0.0
+    _surplus: float = 0.0
+    """Sum of 1 / factor - 1: by how many typical replicas the fleet is more than its number."""
     _running: float = 0.0
     _log_base: float = 0.0
     """Means over all heartbeats: sequences, and log step time without any sequence."""
@@ -57,7 +59,7 @@ class Speeds:
         known = self._known.get(replica)
         if known is None or known.instance != instance:
             self._known[replica] = _Known(instance, now, dict(held))
-            self._factors.pop(replica, None)
+            self._set(replica, 1.0)
             return
         passed = now - known.heard_at
         made = sorted(done - known.held[lease] for lease, done in held.items() if done > known.held.get(lease, done))
@@ -101,12 +103,17 @@ class Speeds:
     def _publish(self, replica: str, factor: float) -> None:
         before = self._factors.get(replica, 1.0)
         if max(factor / before, before / factor) > _STEP:
-            self._factors[replica] = 1.0 if 1 / _SAME < factor < _SAME else factor
+            self._set(replica, 1.0 if 1 / _SAME < factor < _SAME else factor)
+
+    def _set(self, replica: str, factor: float) -> None:
+        self._surplus += 1.0 / factor - 1.0 / self._factors.pop(replica, 1.0)
+        if factor != 1.0:
+            self._factors[replica] = factor
 
     def forget(self, replica: str) -> None:
         """The replica is gone."""
         self._known.pop(replica, None)
-        self._factors.pop(replica, None)
+        self._set(replica, 1.0)
 
     def factor(self, replica: str) -> float:
         """Step time against the fleet's at the same load; 1 until it is known to differ."""
@@ -115,6 +122,13 @@ class Speeds:
     def score(self, replica: str, load: int) -> float:
         """What one more sample would make of the replica's step time; the smallest gets it."""
         return self._factors.get(replica, 1.0) * (1.0 + self.growth * (load + 1))
+
+    def level(self, num_replicas: int, num_samples: int) -> float:
+        """The score that all replicas would have, with so many samples shared out by score, one more for each."""
+        if not num_replicas:
+            return math.inf
+        typical = max(num_replicas + self._surplus, 1e-9)
+        return (self.growth * (num_samples + num_replicas) + num_replicas) / typical
 
     def step_time(self) -> tuple[float, float] | None:
         """(seconds of a step without sequences, seconds of each) of a typical replica; None while unknown."""

@@ -1,6 +1,7 @@
 """Replicas that wait for work, cheapest first. Not durable: a waiting call ends with its scheduler."""
 
 import heapq
+import math
 from dataclasses import dataclass
 
 from drumroll_planner.speeds import Speeds
@@ -26,6 +27,7 @@ class WaitingReplicas:
         self.speeds = speeds
         self.asks: dict[str, Ask] = {}
         self._groups: dict[int | None, list[tuple[float, str]]] = {}
+        self._some_load: bool | None = None
 
     def add(self, replica: str, ask: Ask) -> None:
         self.asks[replica] = ask
@@ -40,6 +42,27 @@ class WaitingReplicas:
         if known is not None and replica in self.asks:
             score = self.speeds.score(replica, len(known.leases))
             heapq.heappush(self._groups.setdefault(known.version, []), (score, replica))
+
+    def fleet_changed(self) -> None:
+        """Replicas came, went or attested, or a version was announced."""
+        self._some_load = None
+
+    @property
+    def some_load(self) -> bool:
+        """Whether any replica is still to load the newest version."""
+        if self._some_load is None:
+            newest = self._state.newest_version or 0
+            self._some_load = any((each.version or 0) < newest for each in self._state.replicas.values())
+        return self._some_load
+
+    def level(self, num_samples: int) -> float:
+        """The score above which a replica would take what is the share of those that still load.
+
+        Places open when a version is announced, and the first to have it would take them all.
+        """
+        if not self.some_load:
+            return math.inf
+        return self.speeds.level(len(self._state.replicas), len(self._state.leases) + num_samples)
 
     def versions(self) -> list[int | None]:
         """Versions that waiting replicas attest."""

@@ -14,6 +14,8 @@ from drumroll_planner.sim.ticket_book import SimTicket, TicketBook
 
 _RETURNED, _FRESH = 0, 1
 _FULL = inf
+_TYPICAL = 64
+"""Sequences at which replicas' speeds are compared."""
 
 
 class DirectDispatcher(TicketBook):
@@ -98,7 +100,7 @@ class DirectDispatcher(TicketBook):
     def dispatch(self, now: float) -> None:
         if self._rules.lag_policy == "drop":
             self._decide()
-        scores = self._scores
+        scores, shares = self._scores, self._shares()
         closed: set[int] = set()
         """Versions for whose replicas there is nothing."""
         while True:
@@ -107,12 +109,26 @@ class DirectDispatcher(TicketBook):
                 return
             version = self._versions[replica]
             ticket = self._candidate(version)
-            if ticket is None:
+            full = shares is not None and self._loads[replica] > shares[replica]
+            if ticket is None or (full and not ticket.returned):
                 closed.add(version)
                 if closed.issuperset(self._versions):
                     return
                 continue
             self._lease(ticket, self._sibling(ticket, replica, version), version)
+
+    def _shares(self) -> list[float] | None:
+        """Samples that each replica may have, where some are still to load the newest version: `waiting.level`."""
+        known = [place for place, alive in enumerate(self._alive) if alive]
+        if all(self._versions[place] >= self._newest for place in known):
+            return None
+        places = min(self._window.credit - self._num_out, self._unadmitted)
+        samples = sum(self._loads) + (max(0, places) + 1) * self._rules.group_size
+        if not self._step_time:
+            return [samples / len(known)] * len(self._alive)
+        speeds = [1.0 / self.fleet.replicas[place].costs.base(_TYPICAL) for place in range(len(self._alive))]
+        whole = sum(speeds[place] for place in known)
+        return [samples * speed / whole for speed in speeds]
 
     def _least(self, closed: set[int]) -> int | None:
         scores, versions = self._scores, self._versions
@@ -184,6 +200,7 @@ class DirectDispatcher(TicketBook):
             ticket.waiting.append(index)
             ticket.replicas.discard(replica)
             self._move(ticket, min((floor for floor in ticket.floors if floor is not None), default=None))
+            ticket.returned = True
             heapq.heappush(self._queue, (_RETURNED, ticket.ordinal, ticket))
             self.fleet.recorder.num_returned += 1
         self._running[replica].clear()

@@ -15,7 +15,7 @@ from drumroll_planner.sim.recorder import Recorder
 class SimTicket:
     """An admitted, undecided ticket."""
 
-    __slots__ = ("floors", "missing", "ordinal", "replicas", "version", "waiting")
+    __slots__ = ("floors", "missing", "ordinal", "replicas", "returned", "version", "waiting")
 
     def __init__(self, ordinal: int, size: int) -> None:
         self.ordinal = ordinal
@@ -23,6 +23,8 @@ class SimTicket:
         """Of its oldest token that exists or may come."""
         self.floors: list[int | None] = [None] * size
         self.missing = size
+        self.returned = False
+        """Samples of it came back."""
         self.waiting = list(range(size - 1, -1, -1))
         """Samples to be leased, the next one last."""
         self.replicas: set[int] = set()

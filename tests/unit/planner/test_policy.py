@@ -669,3 +669,24 @@ def test_commits_that_a_ledger_lost_follow_from_the_next_question(rules: Rules) 
     assert answer.records == (r.Trained(0, 1, decided.chain),)
     desk.do(answer.records)
     assert desk.policy.next_step(1, decided.chain, ()).records == ()
+
+
+def test_the_first_replica_with_a_new_version_leaves_the_others_their_share(rules: Rules) -> None:
+    wide = replace(rules, num_prompts=64, prompts_per_step=4, group_size=2, max_policy_lag=2, target_policy_lag=1)
+    desk = Desk(wide, replicas=("r0", "r1"), slots=64)
+    desk.announce(1)
+    desk.attest("r0", 1)
+    first = desk.lease("r0", 64)
+    allowed = 2 * wide.prompts_per_step * wide.group_size
+    assert allowed / 2 <= len(first) <= allowed / 2 + wide.group_size
+    assert desk.lease("r0", 64) == ()
+    desk.attest("r1", 1)
+    second = desk.lease("r1", 64)
+    assert len(first) + len(second) == allowed
+
+
+def test_a_replica_that_never_loads_does_not_keep_a_step_from_forming(rules: Rules) -> None:
+    desk = Desk(rules, replicas=("r0", "r1"))
+    desk.announce(1)
+    desk.attest("r0", 1)
+    assert desk.fill("r0").step == 0

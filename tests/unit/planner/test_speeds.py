@@ -97,3 +97,13 @@ def test_samples_go_to_the_fast_replica_until_it_is_no_longer_cheaper(rules: Rul
     assert len(assignment.grants.get("slow", ())) <= 10
     first = [record.replica for record in assignment.records if isinstance(record, r.Leased)][:8]
     assert set(first) == {"fast"}
+
+
+def test_the_level_is_the_score_that_all_replicas_share() -> None:
+    speeds = Speeds()
+    assert speeds.score("a", 5) <= speeds.level(2, 10) < speeds.score("a", 6)
+    uneven = taught({"a": 1.0, "b": 1.0, "c": 2.5})
+    level = uneven.level(3, 240)
+    fits = [max(load for load in range(400) if uneven.score(name, load - 1) <= level) for name in "abc"]
+    assert 240 <= sum(fits) <= 246
+    assert fits[2] < fits[0] / 2
