@@ -89,15 +89,19 @@ class KubeCluster:
         Raises:
             ApiError: not answered.
         """
-        call = _Call("get", kind.root, "", "")
+        groups = [group["name"] for group in await self._told("/apis", "groups")]
+        plurals = [resource["name"] for resource in await self._told(kind.root, "resources")]
+        return kind.api_version.partition("/")[0] in groups and kind.plural in plurals
+
+    async def _told(self, path: str, key: str) -> list[Raw]:
+        """A part of what the API server tells of itself; nothing where it does not know the path."""
+        call = _Call("get", path, "", "")
         try:
-            async with await self._send("GET", "/apis") as response:
-                groups = [group["name"] for group in (await response.json()).get("groups", [])]
-            async with await self._send("GET", kind.root) as response:
-                plurals = [resource["name"] for resource in (await response.json()).get("resources", [])]
+            async with await self._send("GET", path) as response:
+                found: list[Raw] = json.loads(await response.read())[key] if response.status == 200 else []
         except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
             raise call.unanswered(error) from error
-        return kind.api_version.partition("/")[0] in groups and kind.plural in plurals
+        return found
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Raw:
         """See Cluster."""

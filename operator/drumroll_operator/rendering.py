@@ -36,6 +36,7 @@ class Renderer:
         self._settings = settings
         self._key = key
         self._known: dict[str, tuple[int, Rendered]] = {}
+        self._authorities: dict[str, bytes | None] = {}
 
     def rendered(self, job: Job) -> Rendered:
         """The facts; a refusal where the job cannot be rendered."""
@@ -49,8 +50,9 @@ class Renderer:
 
     def keep(self, uids: Iterable[str]) -> None:
         """Forget all other jobs."""
-        for uid in set(self._known) - set(uids):
-            del self._known[uid]
+        for known in (self._known, self._authorities):
+            for uid in known.keys() - set(uids):
+                del known[uid]
 
     def child(self, job: Job, wanted: Child) -> Manifest:
         """The manifest of a child.
@@ -79,10 +81,12 @@ class Renderer:
     def authority(self, job: Job) -> bytes | None:
         """PEM of the authority of the job's scheduler; None where it does not encrypt."""
         view = job.view
-        made = certificates(
-            self._settings, self._key, uid=view.uid, name=view.name, namespace=view.namespace, created=view.created
-        )
-        return made["ca.crt"].encode() if made else None
+        if view.uid not in self._authorities:
+            made = certificates(
+                self._settings, self._key, uid=view.uid, name=view.name, namespace=view.namespace, created=view.created
+            )
+            self._authorities[view.uid] = made["ca.crt"].encode() if made else None
+        return self._authorities[view.uid]
 
     def _resolve(self, job: Job) -> ResolvedJob:
         if job.model is None:

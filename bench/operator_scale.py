@@ -1,0 +1,486 @@
+"""The operator with a thousand jobs and ten thousand pods on an API server of its own, with fake nodes (KWOK).
+
+    DRUMROLL_CLUSTER=<folder of up.sh and kwok.sh> python bench/operator_scale.py                       # 1,000 jobs
+    DRUMROLL_CLUSTER=... python bench/operator_scale.py --jobs 50 --rate 2 --events 50                  # a quick look
+
+Jobs of ten pods arrive at `--rate` a second; API server, scheduler and fake nodes share this machine's cores with the
+operator, so that the rate is a condition of the figures. Then `--events` rollout pods are evicted, `--event-rate` a
+second. At last the operator is killed and started again. This process answers for the schedulers of all jobs, each of
+which commits a step in `--step-seconds`; with `--silent` nobody answers, which is the worst case for the operator. All
+times are taken by a watch of this process: they hold the API server's share as well.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+import yaml
+from drumroll_operator.cluster import PODS, RLJOBS, Kind, Raw
+from drumroll_operator.kube_cluster import KubeCluster, load_configuration
+from drumroll_operator.watch import Watch
+from drumroll_proto.v1 import scheduler_pb2 as pb
+from drumroll_proto.v1.scheduler_pb2_grpc import SchedulerServicer, add_SchedulerServicer_to_server
+
+from drumroll.api.crd import crd_yaml
+from drumroll.testing import eventually
+
+NAMESPACE = "bench"
+NETWORK = {
+    "NODE_IP": "198.19.192.1",
+    "HOST_IP": "198.19.192.2",
+    "POD_CIDR": "198.19.208.0/20",
+    "SVC_CIDR": "198.19.224.0/20",
+    "API_SVC_IP": "198.19.224.1",
+    "DNS_IP": "198.19.224.10",
+    "KWOK_CIDR": "198.19.240.0/20",
+    "VETH": "rlj1",
+    "CGROUP": "rlj-bench",
+    "CONTROL_PLANE_ONLY": "1",
+}
+_RESTART_LIMIT_S = 180.0
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[str]:
+    """Kubeconfig of a control plane with fake nodes, gone afterwards."""
+    tools = Path(os.environ["DRUMROLL_CLUSTER"])
+    with tempfile.TemporaryDirectory(prefix="rlb") as state:
+        environment = {**os.environ, **NETWORK, "RUN": f"{state}/run"}
+
+        def tool(name: str, *arguments: str) -> None:
+            subprocess.run([tools / name, *arguments], env=environment, check=True, stdout=subprocess.DEVNULL)
+
+        tool("ensure.sh")
+        try:
+            tool("up.sh")
+            tool("kwok.sh", str(nodes), "8")
+            yield f"{state}/run/admin.kubeconfig"
+        finally:
+            tool("down.sh")
+
+
+class AnySchedulers(SchedulerServicer):
+    """The schedulers of all jobs."""
+
+    def __init__(self, step_s: float) -> None:
+        self._step_s = step_s
+        self._begun: dict[str, float] = {}
+        self.calls = 0
+
+    async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:  # noqa: N802 - gRPC's name
+        self.calls += 1
+        now = time.monotonic()
+        step = int((now - self._begun.setdefault(request.header.job_uid, now)) / self._step_s)
+        replicas = [pb.ReplicaStatus(name=f"rollout-{i}", attested=True, version=step, leases=64) for i in range(7)]
+        reply = pb.StatusReply(phase="Running", steps_done=step, steps_total=1000, version=step, replicas=replicas)
+        reply.newest.present, reply.newest.version, reply.trainer_registered = True, step, True
+        reply.header.incarnation = 1
+        reply.gauges["accepted_count"] = 64.0 * step
+        return reply
+
+    async def SetLive(self, request: pb.SetLiveRequest, context: Any) -> pb.SetLiveReply:  # noqa: N802 - gRPC's name
+        return pb.SetLiveReply()
+
+
+@asynccontextmanager
+async def answering(schedulers: AnySchedulers) -> AsyncIterator[None]:
+    """All addresses of the fake pods are this machine's."""
+    route = ["local", NETWORK["KWOK_CIDR"], "dev", "lo"]
+    await (await asyncio.create_subprocess_exec("ip", "route", "replace", *route)).wait()
+    server = grpc.aio.server()
+    add_SchedulerServicer_to_server(schedulers, server)
+    server.add_insecure_port("0.0.0.0:50051")
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(None)
+        await (await asyncio.create_subprocess_exec("ip", "route", "del", *route)).wait()
+
+
+@dataclass
+class Times:
+    """What two watches saw, and when (monotonic seconds)."""
+
+    bound: dict[str, float] = field(default_factory=dict)
+    """Job: its trainer got a node."""
+    first_rollout: dict[str, float] = field(default_factory=dict)
+    """Job: its first rollout pod was made."""
+    store_ready: dict[str, float] = field(default_factory=dict)
+    store_told: dict[str, float] = field(default_factory=dict)
+    """Job: its status said so."""
+    leaving: dict[str, float] = field(default_factory=dict)
+    """Uid of a pod: its deletion was asked for, or it was gone."""
+    pods: dict[str, str] = field(default_factory=dict)
+    """Name: uid."""
+    ready: set[str] = field(default_factory=set)
+    """Uids."""
+    writes: Counter[str] = field(default_factory=Counter)
+    """Job: changes of its object."""
+
+
+class PodSink:
+    def __init__(self, times: Times) -> None:
+        self._times = times
+
+    def changed(self, raw: Raw) -> None:
+        now, times = time.monotonic(), self._times
+        metadata, labels = raw["metadata"], raw["metadata"].get("labels", {})
+        job, role = labels.get("drumroll.dev/job", ""), labels.get("drumroll.dev/role", "")
+        times.pods[metadata["name"]] = metadata["uid"]
+        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in raw["status"].get("conditions", []))
+        if ready:
+            times.ready.add(metadata["uid"])
+        if role == "trainer" and "nodeName" in raw["spec"]:
+            times.bound.setdefault(job, now)
+        if role == "store" and ready:
+            times.store_ready.setdefault(job, now)
+        if role == "rollout":
+            times.first_rollout.setdefault(job, now)
+        if "deletionTimestamp" in metadata:
+            times.leaving.setdefault(metadata["uid"], now)
+
+    def deleted(self, raw: Raw) -> None:
+        name, uid = raw["metadata"]["name"], raw["metadata"]["uid"]
+        self._times.leaving.setdefault(uid, time.monotonic())
+        if self._times.pods.get(name) == uid:
+            del self._times.pods[name]
+
+    def listed(self, namespace: str | None, present: set[tuple[str, str]], resource_version: str) -> None:
+        pass
+
+
+class JobSink:
+    def __init__(self, times: Times) -> None:
+        self._times = times
+
+    def changed(self, raw: Raw) -> None:
+        name = raw["metadata"]["name"]
+        self._times.writes[name] += 1
+        conditions = raw.get("status", {}).get("conditions", [])
+        if any(c["type"] == "StreamReady" and c["status"] == "True" for c in conditions):
+            self._times.store_told.setdefault(name, time.monotonic())
+
+    def deleted(self, raw: Raw) -> None:
+        pass
+
+    def listed(self, namespace: str | None, present: set[tuple[str, str]], resource_version: str) -> None:
+        pass
+
+
+class OperatorProcess:
+    """`python -m drumroll_operator`, and what it uses."""
+
+    def __init__(self, folder: Path, kubeconfig: str) -> None:
+        self._folder = folder
+        images = {role: {"reference": f"localhost/{role}:1"} for role in ("scheduler", "rollout", "trainer")}
+        (folder / "key").write_bytes(os.urandom(32).hex().encode())
+        settings = {"images": images, "defaultClaim": "files", "keyFile": str(folder / "key")}
+        (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
+        self._command = [sys.executable, "-m", "drumroll_operator", "--port=0", "--host=127.0.0.1"]
+        self._command += [f"--settings={folder}/settings.yaml", f"--kubeconfig={kubeconfig}"]
+        self._handle: subprocess.Popen[bytes] | None = None
+        self._port = 0
+        self.peak_rss = 0
+
+    def start(self) -> None:
+        self._log = (self._folder / "operator.log").open("wb")
+        self._handle = subprocess.Popen(self._command, stderr=self._log)
+        self._process = psutil.Process(self._handle.pid)
+        self._port = 0
+
+    def kill(self) -> None:
+        assert self._handle is not None
+        self._handle.kill()
+        self._handle.wait()
+        self._log.close()
+
+    def cpu_s(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+    def look(self) -> int:
+        """Resident bytes now."""
+        rss = int(self._process.memory_info().rss)
+        self.peak_rss = max(self.peak_rss, rss)
+        return rss
+
+    async def metrics(self) -> dict[str, float]:
+        """Samples by name with labels; empty before it serves them."""
+        if not self._port:
+            found = re.search(r"on port (\d+)", (self._folder / "operator.log").read_text())
+            if found is None:
+                return {}
+            self._port = int(found.group(1))
+        return await asyncio.to_thread(_scrape, self._port)
+
+
+def _scrape(port: int) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+def total(metrics: dict[str, float], name: str, **labels: str) -> float:
+    """Sum of a metric's samples that have these labels."""
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    return sum(
+        value
+        for sample, value in metrics.items()
+        if sample.partition("{")[0] == name and all(pair in sample for pair in wanted)
+    )
+
+
+def job(index: int) -> Raw:
+    """Ten pods on fake nodes."""
+    patch = {
+        "spec": {
+            "nodeSelector": {"type": "kwok"},
+            "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSchedule"}],
+        }
+    }
+    small = {"requests": {"cpu": "100m", "memory": "64Mi"}}
+    return {
+        "apiVersion": RLJOBS.api_version,
+        "kind": "RLJob",
+        "metadata": {"name": f"job-{index}", "namespace": NAMESPACE},
+        "spec": {
+            "model": {"path": "models/tiny"},
+            "data": {"train": {"path": "data/train.jsonl"}, "maxPromptTokens": 128, "maxResponseTokens": 64},
+            "reward": {"type": "math"},
+            "steps": 1000,
+            "rollout": {"replicas": 7, "resources": small, "podTemplatePatch": patch},
+            "trainer": {"replicas": 1, "resources": small, "podTemplatePatch": patch},
+            "scheduler": {"resources": small, "podTemplatePatch": patch},
+            "stream": {"embedded": {"resources": small, "podTemplatePatch": patch}},
+        },
+    }
+
+
+class Bench:
+    def __init__(self, args: argparse.Namespace, admin: KubeCluster, operator: OperatorProcess) -> None:
+        self.args = args
+        self.admin = admin
+        self.operator = operator
+        self.times = Times()
+        self.schedulers = AnySchedulers(args.step_seconds)
+        self.pods = Watch(admin, PODS, NAMESPACE, PodSink(self.times), labels="drumroll.dev/job")
+        self.jobs = Watch(admin, RLJOBS, NAMESPACE, JobSink(self.times))
+        self.rows: list[tuple[str, str, str]] = []
+
+    def row(self, what: str, value: str, target: str = "") -> None:
+        self.rows.append((what, value, target))
+        print(f"{what:58} {value:>26}  {target}", flush=True)
+
+    def latency(self, what: str, seconds: list[float], target: str = "") -> None:
+        if not seconds:
+            self.row(what, "nothing measured", target)
+            return
+        ordered = sorted(seconds)
+        p50, p99 = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+        text = f"p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms"
+        self.row(f"{what} ({len(ordered)})", text, target)
+
+    async def prepare(self) -> None:
+        """CRD, namespace, and a volume that all pods mount."""
+        crd = yaml.safe_load(crd_yaml())
+        kinds = {
+            "CustomResourceDefinition": Kind(crd["kind"], crd["apiVersion"], "customresourcedefinitions"),
+            "Namespace": Kind("Namespace", "v1", "namespaces"),
+            "PersistentVolume": Kind("PersistentVolume", "v1", "persistentvolumes"),
+        }
+        claim = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+        volume = {
+            **claim,
+            "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/nonexistent"},
+            "claimRef": {"namespace": NAMESPACE, "name": "files"},
+        }
+        raws = [
+            crd,
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "files"}, "spec": volume},
+        ]
+        for raw in raws:
+            await self.admin._call("create", "POST", kinds[raw["kind"]], None, body=raw)
+        asked = {**claim, "volumeName": "files", "resources": {"requests": {"storage": "1Gi"}}}
+        raw = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "files"}, "spec": asked}
+        claims = Kind("PersistentVolumeClaim", "v1", "persistentvolumeclaims")
+        await self.admin._call("create", "POST", claims, NAMESPACE, body=raw)
+        await eventually(lambda: self.admin.serves(RLJOBS), 30.0)
+
+    async def run(self) -> None:
+        await self.prepare()
+        self.operator.start()
+        tasks = [asyncio.create_task(part) for part in (self.pods.run(), self.jobs.run(), self.look())]
+        try:
+            await eventually(self.operator.metrics, 60.0, "the operator serves metrics")
+            await self.arrive()
+            await self.evict()
+            await self.rest()
+            await self.restart()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.operator.kill()
+
+    async def look(self) -> None:
+        while True:
+            with suppress(psutil.NoSuchProcess):
+                self.operator.look()
+            await asyncio.sleep(1.0)
+
+    async def arrive(self) -> None:
+        """All jobs, at the rate; until all of their pods are ready and told."""
+        args, times = self.args, self.times
+        begun, cpu = time.monotonic(), self.operator.cpu_s()
+        for index in range(args.jobs):
+            await asyncio.sleep(max(0.0, begun + index / args.rate - time.monotonic()))
+            await self.admin.create(job(index))
+        wanted = args.jobs * 10
+        limit_s = 120.0 + wanted / 20
+        await eventually(lambda: len(times.ready) >= wanted, limit_s, f"{wanted} ready pods")
+        await eventually(lambda: len(times.store_told) >= args.jobs, 60.0)
+        seconds = time.monotonic() - begun
+        self.row("jobs, pods", f"{args.jobs}, {len(times.pods)}")
+        self.row("from the first job to the last ready pod", f"{seconds:.0f} s at {args.rate:g} jobs/s")
+        reactions = [at - times.bound[name] for name, at in times.first_rollout.items() if name in times.bound]
+        self.latency("arriving: trainer bound -> first rollout created", reactions, "p99 < 1 s")
+        lags = [at - times.store_ready[name] for name, at in times.store_told.items() if name in times.store_ready]
+        self.latency("arriving: store ready -> status says so", lags, "p99 < 5 s")
+        metrics = await self.operator.metrics()
+        calls = total(metrics, "drumroll_operator_api_requests_total")
+        self.row("API calls of a job until all of it is ready", f"{calls / args.jobs:.1f}")
+        by_verb = Counter[str]()
+        for sample, value in metrics.items():
+            found = re.match(
+                r'drumroll_operator_api_requests_total\{code="(\d+)",resource="([^"]+)",verb="(\w+)"', sample
+            )
+            if found:
+                by_verb[f"{found[3]} {found[2]} {found[1]}"] += int(value)
+        self.row("  of them", ", ".join(f"{k}: {v / args.jobs:.1f}" for k, v in by_verb.most_common(6)))
+        self.row("status writes of a job", f"{(times.writes.total() - args.jobs) / args.jobs:.1f}")
+        self.row("CPU while they arrive", f"{(self.operator.cpu_s() - cpu) / seconds * 100:.0f} % of a core")
+        self.row("memory (RSS) with all of them", f"{self.operator.look() / 1e6:.0f} MB", "< 250 MB")
+
+    async def evict(self) -> None:
+        """Rollout pods end as evicted ones do; the operator deletes each and makes another."""
+        args, times = self.args, self.times
+        # Pods that end within half a minute of their creation are replaced with a delay, on purpose.
+        await asyncio.sleep(30.0)
+        names = [name for name in times.pods if "-rollout-" in name]
+        chosen = random.Random(1).sample(names, min(args.events, len(names)))
+        told: dict[str, float] = {}
+        begun = time.monotonic()
+        for index, name in enumerate(chosen):
+            await asyncio.sleep(max(0.0, begun + index / args.event_rate - time.monotonic()))
+            uid = times.pods[name]
+            status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+            merge = "application/merge-patch+json"
+            told[uid] = time.monotonic()
+            await self.admin._call(
+                "patch", "PATCH", PODS, NAMESPACE, name, subresource="status", body={"status": status}, media=merge
+            )
+        await eventually(lambda: all(uid in times.leaving for uid in told), 60.0, "all evicted pods are replaced")
+        reactions = [times.leaving[uid] - at for uid, at in told.items()]
+        self.latency(f"evicted at {args.event_rate:g}/s: event -> deletion seen", reactions, "p99 < 1 s")
+        await eventually(lambda: len(times.pods) == args.jobs * 10, 60.0, "as many pods as before")
+
+    async def rest(self) -> None:
+        """Nothing happens."""
+        await asyncio.sleep(15.0)
+        before, cpu = await self.operator.metrics(), self.operator.cpu_s()
+        asked = self.schedulers.calls
+        await asyncio.sleep(self.args.rest)
+        after = await self.operator.metrics()
+        cpu = (self.operator.cpu_s() - cpu) / self.args.rest
+        calls = sum(total(m, "drumroll_operator_api_requests_total") * sign for m, sign in ((after, 1), (before, -1)))
+        self.row("at rest: CPU", f"{cpu * 100:.1f} % of a core")
+        self.row("at rest: schedulers asked", f"{(self.schedulers.calls - asked) / self.args.rest:.1f} a second")
+        self.row("at rest: API calls", f"{calls / self.args.rest:.2f} a second")
+        self.row("memory (RSS), highest", f"{self.operator.peak_rss / 1e6:.0f} MB", "< 250 MB")
+        lag = after.get("drumroll_operator_loop_lag_seconds", 0.0)
+        self.row("event loop, latest of the last minute", f"{lag * 1e3:.0f} ms")
+
+    async def restart(self) -> None:
+        """Kill it and start another; no pod may change."""
+        args = self.args
+        before, writes = dict(self.times.pods), self.times.writes.total()
+        self.operator.kill()
+        begun = time.monotonic()
+        self.operator.peak_rss = 0
+        self.operator.start()
+
+        async def in_sync() -> bool:
+            metrics = await self.operator.metrics()
+            done = total(metrics, "drumroll_operator_reconcile_seconds_count", result="ok")
+            return done >= args.jobs and metrics.get("drumroll_operator_queue_depth") == 0.0
+
+        await eventually(in_sync, _RESTART_LIMIT_S, "the new operator is in sync")
+        self.row("from restart to in sync", f"{time.monotonic() - begun:.1f} s", "< 30 s")
+        await asyncio.sleep(args.rest)
+        changed = {
+            name for name in before.keys() | self.times.pods.keys() if before.get(name) != self.times.pods.get(name)
+        }
+        self.row("pods changed by the restart", str(len(changed)), "0")
+        self.row(
+            "status writes of the restart, for each job", f"{(self.times.writes.total() - writes) / args.jobs:.2f}"
+        )
+        self.row("memory (RSS) after the restart, highest", f"{self.operator.peak_rss / 1e6:.0f} MB", "< 250 MB")
+
+
+async def measure(args: argparse.Namespace, kubeconfig: str, folder: Path) -> list[tuple[str, str, str]]:
+    admin = KubeCluster(await load_configuration(kubeconfig))
+    bench = Bench(args, admin, OperatorProcess(folder, kubeconfig))
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(admin.close)
+        if not args.silent:
+            await stack.enter_async_context(answering(bench.schedulers))
+        await bench.run()
+    return bench.rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=1000, help="each has ten pods")
+    parser.add_argument("--rate", type=float, default=2.0, help="jobs that arrive in a second")
+    parser.add_argument("--events", type=int, default=500, help="pods that are evicted")
+    parser.add_argument("--event-rate", type=float, default=10.0, help="of them in a second")
+    parser.add_argument("--rest", type=float, default=30.0, help="seconds of observing where nothing happens")
+    parser.add_argument("--step-seconds", type=float, default=60.0, help="a job's time for a step")
+    parser.add_argument("--silent", action="store_true", help="no scheduler answers")
+    parser.add_argument("--out", type=Path, help="write the figures there as JSON")
+    parser.add_argument("--keep", type=Path, help="folder for the operator's files and log")
+    args = parser.parse_args()
+    if "DRUMROLL_CLUSTER" not in os.environ:
+        sys.exit("set DRUMROLL_CLUSTER to the folder of a cluster's up.sh and kwok.sh")
+    nodes = max(5, -(-args.jobs * 10 // 200))
+    with tempfile.TemporaryDirectory() as folder, cluster(nodes) as kubeconfig:
+        kept = args.keep or Path(folder)
+        kept.mkdir(parents=True, exist_ok=True)
+        rows = asyncio.run(measure(args, kubeconfig, kept))
+    if args.out:
+        args.out.write_text(
+            json.dumps([dict(zip(("what", "value", "target"), row, strict=True)) for row in rows], indent=1)
+        )
+
+
+if __name__ == "__main__":
+    main()
