@@ -3,6 +3,7 @@
 Terminal states latch: once the status says Complete or Failed, nothing here is asked again.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drumroll.api.status import RLJobStatus
@@ -10,7 +11,7 @@ from drumroll_operator import reasons
 from drumroll_operator.budget import Budgets
 from drumroll_operator.census import Census
 from drumroll_operator.moments import seconds
-from drumroll_operator.observed import PodPhase, Progress
+from drumroll_operator.observed import Lag, PodPhase, Progress
 from drumroll_operator.replacing import ENDED_PHASES, finishing
 from drumroll_operator.texts import json_object, last_words
 from drumroll_operator.verdicts import Cause, verdict
@@ -24,9 +25,8 @@ class Ending:
     complete: bool
     reason: str
     message: str
-    steps: int | None = None
-    """Steps that were done, where the scheduler said so."""
-    version: int | None = None
+    last: Progress | None = None
+    """The scheduler's last figures, where it said them."""
 
 
 def latched(status: RLJobStatus) -> bool:
@@ -45,16 +45,31 @@ def scheduler_word(census: Census) -> Ending | None:
     phase = said.get("phase")
     if phase not in ENDED_PHASES:
         return None
-    steps, version = _whole(said.get("step")), _whole(said.get("version"))
-    message = last_words(pod.exit.message)
+    message, last = last_words(pod.exit.message), _last(said, str(phase), pod.ended_at)
     if phase == "Complete":
-        done = f"all {steps} steps are done" if steps is not None else "all steps are done"
-        return Ending(True, reasons.STEPS_DONE, message or done, steps, version)
-    return Ending(False, reasons.TRAINING_FAILED, message or "the scheduler ended the job", steps, version)
+        return Ending(True, reasons.STEPS_DONE, message or f"all {last.steps_done} steps are done", last)
+    return Ending(False, reasons.TRAINING_FAILED, message or "the scheduler ended the job", last)
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+def _last(said: Mapping[str, object], phase: str, at: float) -> Progress:
+    """What the report says, as a last answer; what it lacks is 0."""
+    lag = said.get("lag")
+    least, mean, most = (
+        (_number(lag.get(name)) for name in ("min", "mean", "max")) if isinstance(lag, dict) else (0, 0, 0)
+    )
+    return Progress(
+        at=at,
+        phase=phase,
+        steps_done=int(_number(said.get("step"))),
+        steps_total=int(_number(said.get("steps"))),
+        version=int(_number(said.get("version"))),
+        samples=int(_number(said.get("samples"))),
+        lag=Lag(int(least), mean, int(most)) if lag else None,
+    )
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else 0.0
 
 
 def user_error(census: Census, progress: Progress | None) -> Ending | None:

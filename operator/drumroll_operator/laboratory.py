@@ -153,7 +153,8 @@ class Laboratory:
         for pod in workers:
             self.kubelet.finish(pod, 1 if ledger.failed else 0)
         if not workers:
-            word = {"phase": ledger.phase, "reason": ledger.failed, "step": ledger.done, "version": ledger.done}
+            word = {"phase": ledger.phase, "reason": ledger.failed, "step": ledger.done, "steps": ledger.steps}
+            word |= {"version": ledger.done, "samples": ledger.samples, "lag": {"min": 0, "mean": 0.5, "max": 1}}
             self.kubelet.finish(self.pod("scheduler"), 0, message=json.dumps(word))
 
     def progress(self, uid: str) -> Progress | None:
@@ -208,6 +209,12 @@ class Laboratory:
         """What the operator would do now, with all news."""
         self.operator.catch_up()
         return self.operator.plan()
+
+    def pass_time(self, seconds: int) -> None:
+        """Second by second, each with all that is to be done."""
+        for _ in range(seconds):
+            self.settle()
+            self.clock.now += 1.0
 
     def settle(self, most: int = 200, *, seconds: float = 0.0, train: bool = False) -> None:
         """Let operator and kubelet go on, each round `seconds` later, until neither has anything to do."""

@@ -249,16 +249,8 @@ class MemoryApi:
         reason: str,
         causes: Any = (),
     ) -> ApiError:
-        return ApiError(
-            message,
-            verb=verb,
-            resource=resource,
-            name=name,
-            namespace=namespace,
-            code=code,
-            reason=reason,
-            causes=tuple(causes),
-        )
+        where: Any = {"verb": verb, "resource": resource, "name": name, "namespace": namespace}
+        return ApiError(message, code=code, reason=reason, causes=tuple(causes), **where)
 
     def _tell(self, type_: str, raw: Raw) -> None:
         self._version += 1

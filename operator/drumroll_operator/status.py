@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from drumroll.api.status import Condition, Phase, PolicyLag, RLJobStatus, RolloutStatus, TrainerStatus
 from drumroll_operator import reasons, rollup
@@ -166,23 +167,28 @@ def _figures(scene: Scene, ending: Ending | None) -> dict[str, object]:
         "samples": max(progress.samples, old.samples or 0),
         "eta_seconds": _eta(scene, step),
     }
+    return figures | _lag(progress)
+
+
+def _last_figures(old: RLJobStatus, progress: Progress | None, ending: Ending) -> dict[str, Any]:
+    """From the scheduler's last word, else from its last answer."""
+    figures: dict[str, Any] = {"eta_seconds": 0 if ending.complete else None}
+    for heard in (progress, ending.last):
+        if heard is None:
+            continue
+        for name, said in (("step", heard.steps_done), ("version", heard.version), ("samples", heard.samples)):
+            figures[name] = max(said, figures.get(name, 0), getattr(old, name) or 0)
+        if heard.steps_total:
+            figures["steps"] = heard.steps_total
+        figures |= _lag(heard)
+    return figures
+
+
+def _lag(progress: Progress) -> dict[str, object]:
     lag = progress.lag
-    if lag is not None:
-        figures["policy_lag"] = PolicyLag(min=lag.least, mean=round(lag.mean, 3), max=lag.most)
-    return figures
-
-
-def _last_figures(old: RLJobStatus, progress: Progress | None, ending: Ending) -> dict[str, object]:
-    heard = progress or Progress(at=0.0)
-    figures: dict[str, object] = {"eta_seconds": 0 if ending.complete else None}
-    for name, said, last in (
-        ("step", heard.steps_done, ending.steps),
-        ("version", heard.version, ending.version),
-        ("samples", heard.samples, None),
-    ):
-        best = max(said, last or 0, getattr(old, name) or 0)
-        figures[name] = best if best or progress is not None or last is not None else getattr(old, name)
-    return figures
+    if lag is None:
+        return {}
+    return {"policy_lag": PolicyLag(min=lag.least, mean=round(lag.mean, 3), max=lag.most)}
 
 
 def _eta(scene: Scene, step: int) -> int | None:

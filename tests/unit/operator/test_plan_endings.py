@@ -9,19 +9,14 @@ from drumroll_operator.cluster import PODS
 from drumroll_operator.laboratory import SPEC, Laboratory
 from drumroll_operator.rehearsal import NAMESPACE
 
+from drumroll.api.status import PolicyLag
+
 
 def laboratory(**changes: Any) -> Laboratory:
     """A job with all parts ready and many steps."""
     lab = Laboratory({**SPEC, "steps": 100, **changes})
     lab.settle()
     return lab
-
-
-def pass_time(lab: Laboratory, seconds: int) -> None:
-    """Second by second, each with all that is to be done."""
-    for _ in range(seconds):
-        lab.settle()
-        lab.clock.now += 1.0
 
 
 def alive(lab: Laboratory) -> list[str]:
@@ -37,6 +32,7 @@ def test_a_job_whose_scheduler_says_so_is_complete_and_holds_no_gpu() -> None:
     lab.settle(seconds=1.0, train=True)
     status = lab.status
     assert (status.phase, status.step, status.version, status.eta_seconds, status.gpus) == ("Complete", 5, 5, 0, 0)
+    assert (status.steps, status.samples, status.policy_lag) == (5, 20, PolicyLag(min=0, mean=0.5, max=1))
     assert lab.said("Complete") == ("True", "StepsDone")
     assert lab.said("Failed") == ("False", "JobEnded")
     assert lab.said("Ready") == ("False", "StepsDone")
@@ -70,7 +66,7 @@ def test_a_job_that_its_scheduler_fails_has_failed_with_its_reason() -> None:
 def test_a_scheduler_that_ends_without_a_word_is_started_again() -> None:
     lab = laboratory()
     lab.kubelet.finish(lab.pod("scheduler"), 0, message="bye")
-    pass_time(lab, 10)
+    lab.pass_time(10)
     assert lab.said("SchedulerReady") == ("True", "PodsReady")
     assert [(entry.role, entry.last_reason) for entry in lab.status.restarts] == [("scheduler", "EndedEarly")]
 
@@ -78,9 +74,9 @@ def test_a_scheduler_that_ends_without_a_word_is_started_again() -> None:
 def test_a_trainer_that_says_it_is_done_too_early_is_charged_after_a_while() -> None:
     lab = laboratory()
     lab.kubelet.finish(lab.pod("trainer"), 0)
-    pass_time(lab, 50)
+    lab.pass_time(50)
     assert lab.status.restarts == []
-    pass_time(lab, 40)
+    lab.pass_time(40)
     assert [(entry.role, entry.last_reason) for entry in lab.status.restarts] == [("trainer", "EndedEarly")]
     assert lab.said("TrainerReady") == ("True", "PodsReady")
 
@@ -93,7 +89,7 @@ def test_the_end_latches() -> None:
         lab.api.delete(PODS, NAMESPACE, name, grace_s=0)
     lab.edit(rollout__replicas=4, steps=1000)
     lab.start_operator()
-    pass_time(lab, 30)
+    lab.pass_time(30)
     assert lab.pods() == []
     assert made == 5
     assert (lab.status.phase, lab.status.end_time) == ("Complete", end)
@@ -136,7 +132,7 @@ def test_a_role_that_fails_more_often_than_its_budget_bears_fails_the_job() -> N
     lab = laboratory(trainer={"restartPolicy": {"maxRestarts": 2}})
     for _ in range(3):
         lab.kubelet.finish(lab.pod("trainer"), 1, message="CUDA error: an illegal memory access")
-        pass_time(lab, 40)
+        lab.pass_time(40)
     assert lab.said("Failed") == ("True", "BackoffLimitExceeded")
     assert "trainer failed 3 times" in (lab.status.message or "")
     assert "illegal memory access" in (lab.status.message or "")
@@ -147,7 +143,7 @@ def test_failures_outside_the_window_are_forgotten() -> None:
     lab = laboratory(trainer={"restartPolicy": {"maxRestarts": 1, "windowSeconds": 100}})
     for _ in range(4):
         lab.kubelet.finish(lab.pod("trainer"), 1)
-        pass_time(lab, 20)
+        lab.pass_time(20)
         lab.clock.now += 100.0
         lab.settle()
     assert lab.status.phase == "Running"
@@ -158,7 +154,7 @@ def test_rollouts_bear_their_budget_times_replicas() -> None:
     lab = laboratory(rollout={"replicas": 3, "restartPolicy": {"maxRestarts": 1}})
     for index in range(3):
         lab.kubelet.finish(lab.pod("rollout", index), 1)
-    pass_time(lab, 30)
+    lab.pass_time(30)
     assert (lab.status.phase, [entry.count for entry in lab.status.restarts]) == ("Running", [3])
     lab.kubelet.finish(lab.pod("rollout", 0), 1)
     lab.settle()
@@ -168,7 +164,7 @@ def test_rollouts_bear_their_budget_times_replicas() -> None:
 def test_a_process_that_found_a_successor_is_not_charged() -> None:
     lab = laboratory()
     lab.kubelet.finish(lab.pod("trainer"), 75)
-    pass_time(lab, 20)
+    lab.pass_time(20)
     assert lab.status.restarts == []
     assert lab.said("TrainerReady") == ("True", "PodsReady")
 
@@ -179,10 +175,10 @@ def test_a_process_that_found_a_successor_is_not_charged() -> None:
 def test_a_job_that_is_not_ready_in_time_fails_and_gives_back_what_it_holds() -> None:
     lab = Laboratory({**SPEC, "pendingDeadlineSeconds": 120})
     lab.kubelet.broken_images = {"demo-rollout-0", "demo-rollout-1"}
-    pass_time(lab, 110)
+    lab.pass_time(110)
     assert lab.status.phase == "Starting"
     assert lab.said("Degraded") == ("True", "ImagePullBackOff")
-    pass_time(lab, 15)
+    lab.pass_time(15)
     assert lab.said("Failed") == ("True", "PendingDeadlineExceeded")
     assert "ImagePullBackOff" not in (lab.status.message or "")
     assert "Back-off pulling image" in (lab.status.message or "")
@@ -193,19 +189,19 @@ def test_a_job_that_was_ready_once_is_pending_no_more() -> None:
     lab = laboratory(pendingDeadlineSeconds=60)
     lab.kubelet.broken_images = {"demo-trainer-0"}
     lab.kubelet.evict(lab.pod("trainer"))
-    pass_time(lab, 200)
+    lab.pass_time(200)
     assert lab.status.phase == "Running"
 
 
 def test_the_pending_deadline_is_counted_from_the_resumption() -> None:
     lab = laboratory(pendingDeadlineSeconds=60)
     lab.edit(suspend=True)
-    pass_time(lab, 300)
+    lab.pass_time(300)
     lab.kubelet.broken_images = {"demo-trainer-0"}
     lab.edit(suspend=False)
-    pass_time(lab, 55)
+    lab.pass_time(55)
     assert lab.status.phase == "Starting"
-    pass_time(lab, 10)
+    lab.pass_time(10)
     assert lab.said("Failed") == ("True", "PendingDeadlineExceeded")
 
 
@@ -217,19 +213,19 @@ def test_a_quick_suspension_does_not_make_a_running_job_late() -> None:
         lab.edit(suspend=suspend)
         lab.operator.catch_up()
         lab.operator.reconcile()
-    pass_time(lab, 60)
+    lab.pass_time(60)
     assert lab.status.phase == "Running"
 
 
 def test_suspended_time_does_not_count_for_the_active_deadline() -> None:
     lab = laboratory(activeDeadlineSeconds=300)
-    pass_time(lab, 100)
+    lab.pass_time(100)
     lab.edit(suspend=True)
-    pass_time(lab, 1000)
+    lab.pass_time(1000)
     lab.edit(suspend=False)
-    pass_time(lab, 190)
+    lab.pass_time(190)
     assert lab.status.phase == "Running"
-    pass_time(lab, 20)
+    lab.pass_time(20)
     assert lab.said("Failed") == ("True", "ActiveDeadlineExceeded")
 
 
@@ -237,10 +233,10 @@ def test_a_job_that_stalls_fails_and_one_that_samples_does_not() -> None:
     lab = laboratory(stallDeadlineSeconds=100)
     uid = lab.job["metadata"]["uid"]
     for _ in range(5):
-        pass_time(lab, 60)
+        lab.pass_time(60)
         lab.ledger(uid).samples += 1
     assert lab.status.phase == "Running"
-    pass_time(lab, 120)
+    lab.pass_time(120)
     assert lab.said("Failed") == ("True", "StallDeadlineExceeded")
 
 

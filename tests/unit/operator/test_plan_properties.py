@@ -8,109 +8,16 @@ from typing import Any
 
 from drumroll_operator import labels
 from drumroll_operator.cluster import RLJOBS, ApiError, Raw
+from drumroll_operator.invariants import ENDS, Invariants
 from drumroll_operator.laboratory import SPEC, Laboratory
 from drumroll_operator.pod_view import pod_view
 from drumroll_operator.rehearsal import NAME, NAMESPACE
 from drumroll_operator.timings import Timings
-from drumroll_operator.verdicts import Cause, verdict
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 _LONG = {"maxRestarts": 8, "windowSeconds": 10_000_000}
-_ENDS = ("Complete", "Failed")
-
-
-class Auditor:
-    """Reads the API server's history and objects to what must never be."""
-
-    def __init__(self, lab: Laboratory) -> None:
-        self.lab = lab
-        self.read = 0
-        self.jobs: dict[str, Raw] = {}
-        self.pods: dict[str, Raw] = {}
-        self.ended: set[str] = set()
-        self.charged: set[str] = set()
-        self.deleted_by_hand: set[str] = set()
-
-    def audit(self) -> None:
-        """Go on to the newest change."""
-        for happening in self.lab.api.history[self.read :]:
-            raw = happening.object
-            if raw["kind"] == "RLJob":
-                self._job(happening.type, raw)
-            elif raw["kind"] == "Pod":
-                self._pod(happening.type, raw)
-        self.read = len(self.lab.api.history)
-
-    def _job(self, type_: str, raw: Raw) -> None:
-        uid = raw["metadata"]["uid"]
-        if type_ == "DELETED":
-            self.jobs.pop(uid, None)
-            return
-        before = self.jobs.get(uid, {}).get("status") or {}
-        now = raw.get("status") or {}
-        self.jobs[uid] = raw
-        for figure in ("step", "version", "samples", "suspendedSeconds"):
-            assert now.get(figure, 0) >= before.get(figure, 0), f"{figure} went back"
-        assert now.get("trainer", {}).get("setNumber", 0) >= before.get("trainer", {}).get("setNumber", 0)
-        if before.get("phase") in _ENDS:
-            assert now["phase"] == before["phase"], "an end was taken back"
-            assert now["endTime"] == before["endTime"]
-        self._conditions(before, now)
-        self._charges(before, now)
-
-    def _conditions(self, before: Raw, now: Raw) -> None:
-        old = {c["type"]: c for c in before.get("conditions", [])}
-        new = {c["type"]: c for c in now.get("conditions", [])}
-        for type_, condition in new.items():
-            if type_ in old and old[type_]["status"] == condition["status"]:
-                assert old[type_]["lastTransitionTime"] == condition["lastTransitionTime"]
-        if now.get("phase") in _ENDS:
-            assert [new[end]["status"] for end in _ENDS].count("True") == 1
-
-    def _charges(self, before: Raw, now: Raw) -> None:
-        old = {entry["role"]: entry for entry in before.get("restarts", [])}
-        for entry in now.get("restarts", []):
-            known = old.get(entry["role"], {"count": 0, "chargedUids": []})
-            new = set(entry["chargedUids"]) - set(known["chargedUids"])
-            assert entry["count"] - known["count"] == len(new), "charges are counted by uid"
-            assert not new & self.charged, "charged twice"
-            assert new <= self.ended, "charged before its end"
-            self.charged |= new
-
-    def _pod(self, type_: str, raw: Raw) -> None:
-        uid, view = raw["metadata"]["uid"], pod_view(raw)
-        job = self.jobs.get(view.job_uid)
-        if view.ended:
-            self.ended.add(uid)
-        if type_ == "ADDED":
-            # One that was made before the job's deletion was heard of is garbage, which the cluster collects.
-            assert job is None or (job.get("status") or {}).get("phase") not in _ENDS, "made after the end"
-            if view.role == "trainer":
-                self._one_set(view.job_uid, view.set_number)
-        if type_ == "DELETED":
-            self._paid(raw, job)
-            self.pods.pop(uid, None)
-        else:
-            self.pods[uid] = raw
-
-    def _one_set(self, job_uid: str, number: int) -> None:
-        for other in map(pod_view, self.pods.values()):
-            if other.role == "trainer" and other.job_uid == job_uid:
-                assert other.set_number == number or other.ended, "two trainer sets"
-
-    def _paid(self, raw: Raw, job: Raw | None) -> None:
-        """A failure of a single part or a replica is charged before its object goes, while the job runs."""
-        view = pod_view(raw)
-        if job is None or raw["metadata"]["uid"] in self.deleted_by_hand or not view.ended or view.role == "trainer":
-            return
-        status = job.get("status") or {}
-        over = self.lab.ledger(view.job_uid).phase != "Running"
-        if status.get("phase") in (*_ENDS, "Suspended") or job["spec"].get("suspend") or over or view.deleting:
-            return
-        if verdict(view).cause is Cause.CHARGED:
-            assert view.uid in self.charged, f"{view.name} went without being charged"
 
 
 class Operating(RuleBasedStateMachine):
@@ -129,7 +36,7 @@ class Operating(RuleBasedStateMachine):
         self.spec = spec
         # Children are written again every ten minutes: for ever, where the world is to get quiet.
         self.lab = Laboratory(spec, timings=Timings(apply_again_s=1e9))
-        self.auditor = Auditor(self.lab)
+        self.watched = Invariants(self.lab)
 
     def there(self) -> bool:
         """The job exists."""
@@ -152,7 +59,7 @@ class Operating(RuleBasedStateMachine):
         for done, _ in enumerate(self.lab.operator.effects()):
             if done == effects:
                 break
-        self.auditor.audit()
+        self.watched.check()
         self.lab.start_operator()
 
     @rule()
@@ -205,7 +112,7 @@ class Operating(RuleBasedStateMachine):
     def a_pod_is_deleted(self, number: int, grace: int | None) -> None:
         pod = self.some_pod(number, running=False)
         if pod is not None:
-            self.auditor.deleted_by_hand.add(pod["metadata"]["uid"])
+            self.watched.deleted_by_hand.add(pod["metadata"]["uid"])
             kind = RLJOBS.__class__("Pod", "v1", "pods")
             before, after, self.lab.api.before, self.lab.api.after = self.lab.api.before, self.lab.api.after, None, None
             self.lab.api.delete(kind, NAMESPACE, pod["metadata"]["name"], grace_s=grace)
@@ -263,8 +170,8 @@ class Operating(RuleBasedStateMachine):
 
     @invariant()
     def nothing_forbidden_was_written(self) -> None:
-        if hasattr(self, "auditor"):
-            self.auditor.audit()
+        if hasattr(self, "watched"):
+            self.watched.check()
 
     @rule()
     def calm(self) -> None:
@@ -276,7 +183,7 @@ class Operating(RuleBasedStateMachine):
         quiet = lab.plan()
         assert not quiet.actions, quiet
         assert quiet.status is None
-        self.auditor.audit()
+        self.watched.check()
         if self.there():
             self.check_goal()
 
@@ -303,7 +210,7 @@ class Operating(RuleBasedStateMachine):
         views = [pod_view(pod) for pod in lab.pods()]
         assert all(view.job_uid == uid for view in views), "pods of an earlier job are left"
         alive = [view for view in views if not view.ended]
-        if status.phase in _ENDS:
+        if status.phase in ENDS:
             assert not [view for view in alive if view.role != "store"], "pods run after the end"
             return
         if spec.get("suspend"):
