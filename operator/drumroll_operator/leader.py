@@ -81,7 +81,8 @@ class Leader:
             return
         self._renewed_at = None
         try:
-            await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})
+            spec = self._lease.get("spec") or {}
+            await self._write({**spec, "holderIdentity": "", "leaseDurationSeconds": 1})
         except ApiError as error:
             logger.warning("the Lease was not given back, the next operator waits for its end: %s", error)
 
