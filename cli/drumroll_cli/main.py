@@ -136,9 +136,10 @@ def main() -> None:
         typer.echo(f"drumroll: {error}", err=True)
         sys.exit(exit_code_of(error))
     except ModuleNotFoundError as error:
-        if error.name not in _EXTRAS:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
             raise
-        typer.echo(f"drumroll: this verb needs more: pip install 'drumroll[{_EXTRAS[error.name]}]'", err=True)
+        typer.echo(f"drumroll: this verb needs more: pip install 'drumroll[{extra}]'", err=True)
         sys.exit(EXIT_USER)
 
 

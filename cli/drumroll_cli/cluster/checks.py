@@ -35,9 +35,7 @@ def cluster_lines(seen: Survey, own_fields: frozenset[str]) -> Iterator[Line]:
 
 def _server(seen: Survey) -> Line:
     text = f"{seen.version} at {seen.server} (context {seen.context})"
-    parts = seen.version.removeprefix("v").split(".")
-    numbers = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in parts[:2])
-    if numbers < OLDEST:
+    if seen.numbers < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         return warn("API server", text, f"Drumroll is made for Kubernetes {wanted} and newer: upgrade the cluster")
     return ok("API server", text)

@@ -136,6 +136,12 @@ class Survey:
     jobs: Sequence[RLJob] = ()
     """Of the file that was given."""
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Major and minor version of the API server."""
+        parts = self.version.removeprefix("v").split(".")[:2]
+        return tuple(int("".join(filter(str.isdigit, part)) or 0) for part in parts)
+
     def setting(self, name: str) -> Any:
         """A setting of the one operator whose settings can be read; None where there is none."""
         if isinstance(self.operators, Unseen):

@@ -12,6 +12,9 @@ from drumroll_cli.cluster.findings import Line, NodeSeen, Survey, Unseen, fail, 
 from drumroll_cli.cluster.rendering import RolePods, pods_of
 from drumroll_cli.cluster.room import quota_lines
 
+IMAGE_VOLUMES = (1, 35)
+"""Kubernetes that mounts images by default."""
+
 
 def job_lines(job: RLJob, seen: Survey) -> Iterator[Line]:
     """All checks of one job."""
@@ -92,7 +95,14 @@ def _volume(job: RLJob, seen: Survey) -> Iterator[Line]:
         elif volume.config_map is not None:
             yield _exists(subject, "ConfigMap", volume.config_map.name, seen.config_maps.get(volume.config_map.name))
         elif volume.image is not None:
-            yield ok(subject, f"image {volume.image.reference}; needs a container runtime that mounts images")
+            yield _image_volume(subject, volume.image.reference, seen)
+
+
+def _image_volume(subject: str, reference: str, seen: Survey) -> Line:
+    if seen.numbers < IMAGE_VOLUMES:
+        text = f"Kubernetes {seen.version} mounts no images unless its feature gate ImageVolume is on"
+        return warn(subject, text, "use a claim, or a newer cluster: docs/model-and-data.md")
+    return ok(subject, f"image {reference}; needs a container runtime that mounts images")
 
 
 def _exists(subject: str, kind: str, name: str, there: bool | Unseen | None) -> Line:

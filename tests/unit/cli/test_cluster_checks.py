@@ -184,6 +184,13 @@ def test_absolute_paths_need_a_mount() -> None:
     assert bad([*job_lines(job(model={"path": "/models/tiny"}, volumes=volumes), GOOD)]) == []
 
 
+def test_image_volumes_need_a_new_cluster() -> None:
+    volumes = [{"name": "model", "mountPath": "/models", "image": {"reference": "registry/model:1"}}]
+    asked = job(model={"path": "/models/tiny"}, volumes=volumes)
+    assert bad([*job_lines(asked, GOOD)]) == []
+    assert bad([*job_lines(asked, replace(GOOD, version="v1.34.1"))]) == [("warn", "small: volume model")]
+
+
 def quota(**hard: str) -> dict[str, Any]:
     amounts = {name.replace("__", "."): amount for name, amount in hard.items()}
     return {"metadata": {"name": "q"}, "status": {"hard": amounts, "used": dict.fromkeys(amounts, "1")}}
