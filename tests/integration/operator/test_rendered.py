@@ -1,6 +1,7 @@
 """Everything that is rendered for a job is what a real API server takes, in a namespace of the *restricted* profile."""
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -158,6 +159,35 @@ def test_applying_twice_changes_nothing_k6(restricted: Any) -> None:
         return {f"{item['kind']} {item['metadata']['name']}": _state(item["metadata"]) for item in items}
 
     assert versions() == versions()
+
+
+def test_the_share_of_replicas_that_may_leave_is_counted_against_the_jobs_scale(restricted: Any) -> None:
+    """A budget's share needs an owner with a scale; without one the API server would refuse every eviction."""
+    wire = job_of(rollout={"replicas": 6}).to_wire()
+    del wire["metadata"]["uid"]
+    made = restricted.kubectl("-n", NAMESPACE, "create", "-o", "json", "-f", "-", text=json.dumps(wire))
+    assert made.returncode == 0, made.stderr
+    stored = json.loads(made.stdout)
+    job = resolve(parse_jobs(json.dumps(stored), "test").jobs[0].job, SETTINGS)
+    pods = [pod(job, SETTINGS, "rollout", index) for index in range(2)]
+    budgets = [item for item in children(job, SETTINGS, b"k" * 32) if item["kind"] == "PodDisruptionBudget"]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*pods, *budgets]})
+    done = restricted.kubectl("-n", NAMESPACE, "apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
+    assert done.returncode == 0, done.stderr
+
+    def counted() -> Any:
+        shown = restricted.kubectl("-n", NAMESPACE, "get", "pdb", "rendered-rollout", "-o", "json")
+        status = json.loads(shown.stdout).get("status", {})
+        if status.get("expectedPods"):
+            return status["expectedPods"], status["desiredHealthy"]
+        # The controller learns of a resource that is as new as this one within half a minute, and must then look again.
+        restricted.kubectl(
+            "-n", NAMESPACE, "annotate", "pdb", "rendered-rollout", "--overwrite", f"test/at={time.time()}"
+        )
+        return None
+
+    # A quarter of six, rounded up, may leave.
+    assert eventually_sync(counted, 120.0, "the budget's counts", pause_s=3.0) == (6, 4)
 
 
 def _state(metadata: dict[str, Any]) -> str:
