@@ -14,6 +14,7 @@ import pytest
 import typer
 import yaml
 from drumroll_cli import main as cli
+from drumroll_cli.cluster.checks import RIGHTS
 from drumroll_operator.conditions import CONDITIONS
 from drumroll_operator.reasons import documented
 
@@ -146,3 +147,29 @@ def test_troubleshooting_knows_real_reasons() -> None:
 def test_every_verb_is_in_the_docs() -> None:
     told = {words[1] for page in PAGES for words in commands(page, "drumroll")}
     assert set(cli.VERBS) <= told
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """Cells of the table below a heading."""
+    text = (ROOT / "docs" / page).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    table = [line for line in text.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def test_the_operators_rights_are_the_charts() -> None:
+    template = (ROOT / "deploy/helm/drumroll/templates/_rules.tpl").read_text()
+    rules = yaml.safe_load(re.sub(r"\{\{.*?\}\}", "", template, flags=re.DOTALL))
+    given = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    told = set()
+    for resources, verbs, _ in rows("rbac.md", "What the operator has"):
+        for resource in re.findall(r"`([a-z/]+)`", resources):
+            told |= {(resource, verb) for verb in verbs.split(", ")}
+    assert {(resource, verb) for resource, verb in told if resource != "leases"} == given
+
+
+def test_the_users_rights_are_those_that_doctor_asks_for() -> None:
+    told = set()
+    for _, rights, _ in rows("rbac.md", "What a user needs"):
+        verbs = re.findall(r"\b(get|list|watch|create|patch|delete)\b", rights)
+        told |= {(verb, resource) for resource in re.findall(r"`([a-z/]+)`", rights) for verb in verbs}
+    assert {(right.verb, right.resource) for right in RIGHTS} <= told
