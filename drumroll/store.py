@@ -7,11 +7,11 @@ again behind the caller's back: a failed call raises, and `retrying` repeats wha
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import redis.asyncio
 import redis.exceptions as failures
@@ -22,6 +22,25 @@ from redis.credentials import CredentialProvider
 from drumroll.endpoint import Endpoint
 from drumroll.errors import ProtocolError, StoreLost, StoreUnavailable, UserError
 from drumroll.job import ResolvedJob
+from drumroll.store_health import StoreHealth, judge, require_sound
+from drumroll.store_tls import client_arguments, explain
+
+__all__ = [
+    "FileCredentials",
+    "Redis",
+    "StoreHealth",
+    "address",
+    "check",
+    "command",
+    "commands",
+    "connect",
+    "connect_to",
+    "judge",
+    "renew",
+    "require_sound",
+    "retrying",
+    "store_errors",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +49,10 @@ T = TypeVar("T")
 
 _SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy")
 _UNAVAILABLE = (failures.ConnectionError, failures.TimeoutError, OSError, TimeoutError)
-_TEMPORARY_REPLIES = ("LOADING", "READONLY", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ")
+_TEMPORARY_REPLIES = (
+    *("LOADING", "READONLY", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "UNBLOCKED"),
+    "WAITAOF cannot be used with replica",
+)
 
 
 class FileCredentials(CredentialProvider):
@@ -69,21 +91,29 @@ def connect(job: ResolvedJob, role: str, *, timeout_s: float = 10.0) -> Redis:
     named = password_file.with_name("username")
     external = job.spec.stream.url is not None and named.exists()
     username = named.read_text().strip() if external else role
-    return connect_to(job.endpoints.store, username=username, password_file=password_file, timeout_s=timeout_s)
+    ca_file = None if job.secrets.store_ca_file is None else Path(job.secrets.store_ca_file)
+    return connect_to(
+        job.endpoints.store, username=username, password_file=password_file, ca_file=ca_file, timeout_s=timeout_s
+    )
 
 
-def connect_to(url: str, *, username: str, password_file: Path, timeout_s: float = 10.0) -> Redis:
+def connect_to(
+    url: str, *, username: str, password_file: Path, ca_file: Path | None = None, timeout_s: float = 10.0
+) -> Redis:
     """A client for a store; each reply may take `timeout_s`. Close it with `await client.aclose()`.
 
+    `ca_file`: PEM with the authorities that the certificate of a rediss:// store is checked against; default: the
+    system's.
+
     Raises:
-        UserError: the URL is malformed or holds credentials.
+        UserError: the URL is malformed or holds credentials, or the authorities cannot be used.
     """
     endpoint = Endpoint.parse(url)
+    trust = client_arguments(endpoint, ca_file)
     logger.info("store at %s, user %s", endpoint, username)
     return redis.asyncio.Redis(
         host=endpoint.host,
         port=endpoint.port,
-        ssl=endpoint.tls,
         credential_provider=FileCredentials(username, password_file),
         socket_timeout=timeout_s,
         socket_connect_timeout=min(timeout_s, 5.0),
@@ -91,6 +121,7 @@ def connect_to(url: str, *, username: str, password_file: Path, timeout_s: float
         protocol=2,
         retry=Retry(NoBackoff(), 0),
         driver_info=None,
+        **trust,
     )
 
 
@@ -114,6 +145,8 @@ def store_errors(client: Redis) -> Iterator[None]:
         yield
     except (failures.AuthenticationError, failures.AuthorizationError) as error:
         raise UserError(f"the store at {address(client)} refuses the credentials: {error}") from error
+    except failures.InvalidResponse as error:
+        raise StoreUnavailable(f"the store at {address(client)} speaks another protocol: {error}") from error
     except _UNAVAILABLE as error:
         raise StoreUnavailable(f"the store at {address(client)} does not answer: {error}") from error
     except failures.OutOfMemoryError as error:
@@ -151,13 +184,52 @@ class _QuietLog:
 _quiet_warning = _QuietLog()
 
 
+_proven: "WeakSet[Redis]" = WeakSet()
+"""Clients that had an answer: what fails now is no mistake in the job."""
+
+
+async def renew(client: Redis) -> None:
+    """Close the connections that are not in use: the next calls look the store's name up again."""
+    await client.connection_pool.disconnect(inuse_connections=False)
+
+
+@asynccontextmanager
+async def _talking(client: Redis) -> AsyncIterator[None]:
+    """`store_errors`, and what follows from them: new connections after a failover, the reason of a failed first."""
+    try:
+        with store_errors(client):
+            yield
+    except StoreUnavailable as error:
+        if _was_demoted(error.__cause__):
+            await renew(client)
+        elif client not in _proven and (reason := await _explained(client, error)):
+            raise UserError(reason) from error
+        raise
+    _proven.add(client)
+
+
+def _was_demoted(cause: BaseException | None) -> bool:
+    """Whether a server says that it is a replica now: whoever leads has its name, but not its connections."""
+    words = ("UNBLOCKED", "WAITAOF cannot be used with replica")
+    return isinstance(cause, failures.ReadOnlyError | failures.MasterDownError) or (
+        isinstance(cause, failures.ResponseError) and str(cause).startswith(words)
+    )
+
+
+async def _explained(client: Redis, error: StoreUnavailable) -> str | None:
+    arguments = client.connection_pool.connection_kwargs
+    encrypted = issubclass(client.connection_pool.connection_class, redis.asyncio.SSLConnection)
+    endpoint = Endpoint(arguments["host"], arguments["port"], encrypted)
+    return await explain(endpoint, error, ca_given=bool(arguments.get("ssl_ca_certs")))
+
+
 async def command(client: Redis, *arguments: str | bytes | int) -> Any:
     """Send one command; its reply as the client library parses it.
 
     Raises:
-        as `store_errors`.
+        as `store_errors`; UserError also where the two sides do not agree on encryption.
     """
-    with store_errors(client):
+    async with _talking(client):
         return await client.execute_command(*arguments)  # type: ignore[no-untyped-call]  # the library's own
 
 
@@ -165,9 +237,9 @@ async def commands(client: Redis, batch: Sequence[tuple[str | bytes | int, ...]]
     """Send commands in one go over one connection, not as a transaction; their replies in order.
 
     Raises:
-        as `store_errors`, for the first reply that is an error; the others were carried out all the same.
+        as `command`, for the first reply that is an error; the others were carried out all the same.
     """
-    with store_errors(client):
+    async with _talking(client):
         pipeline = client.pipeline(transaction=False)
         for arguments in batch:
             pipeline.execute_command(*arguments)
@@ -199,19 +271,6 @@ async def retrying(
             pause = min(2 * pause, longest_pause_s)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreHealth:
-    """What the store says of itself."""
-
-    appendonly: bool | None
-    """None: it does not tell."""
-    appendfsync: str | None
-    eviction: str | None
-    """maxmemory-policy."""
-    problems: tuple[str, ...]
-    """What is wrong with it, with what to set instead; empty: nothing."""
-
-
 async def check(client: Redis) -> StoreHealth:
     """Ask the store whether it keeps what it is given.
 
@@ -224,29 +283,3 @@ async def check(client: Redis) -> StoreHealth:
         return StoreHealth(None, None, None, (f"its configuration cannot be read: {error}",))
     values = {name: reply[1].decode() if reply else None for name, reply in settings.items()}
     return judge(address(client), values)
-
-
-def judge(where: str, values: dict[str, str | None]) -> StoreHealth:
-    """What follows from a store's settings; pure."""
-    appendonly, eviction = values.get("appendonly"), values.get("maxmemory-policy")
-    problems = []
-    if appendonly == "no":
-        problems.append(f"the store at {where} has no append-only file: set `appendonly yes`, or a restart loses all")
-    if values.get("appendfsync") == "no":
-        problems.append(f"the store at {where} leaves syncing to the system: set `appendfsync always` or `everysec`")
-    if eviction is not None and eviction != "noeviction":
-        problems.append(f"the store at {where} evicts ({eviction}): set `maxmemory-policy noeviction`")
-    known = None if appendonly is None else appendonly == "yes"
-    return StoreHealth(known, values.get("appendfsync"), eviction, tuple(problems))
-
-
-def require_sound(health: StoreHealth) -> None:
-    """Refuse a store that would lose what it is given.
-
-    Raises:
-        UserError: it evicts or has no append-only file. A store that does not tell passes; its problems are logged.
-    """
-    if health.appendonly is False or health.eviction not in (None, "noeviction"):
-        raise UserError("; ".join(health.problems))
-    for problem in health.problems:
-        logger.warning("%s", problem)

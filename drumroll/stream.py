@@ -13,7 +13,7 @@ from typing import Any
 from drumroll.entries import Entry, EntryRef, entry_key, is_entry_id, make_header, parse_entry
 from drumroll.errors import CorruptError, SampleLost
 from drumroll.samples import EntryKind, SampleId
-from drumroll.store import Redis, command, commands
+from drumroll.store import Redis, command, commands, renew
 
 __all__ = ["Entry", "EntryRef", "Fault", "SampleStream", "StreamUsage", "entry_key"]
 
@@ -95,9 +95,16 @@ class SampleStream:
         self, refs: Sequence[EntryRef], *, kind: EntryKind = EntryKind.SAMPLE, concurrency: int = 4
     ) -> list[Entry | Fault]:
         """As `read`, but what cannot be had comes back as a Fault in its place."""
-        gate = asyncio.Semaphore(concurrency)
-        found = await asyncio.gather(*(self._read_batch(batch, kind, gate) for batch in _batches(refs)))
-        return [item for batch in found for item in batch]
+        found = await self._read_all(refs, kind, concurrency)
+        missing = [index for index, item in enumerate(found) if isinstance(item, Fault) and item.gone]
+        if missing:
+            # A connection from before a failover leads to a replica, which may be behind: only a new one is to be
+            # believed.
+            await renew(self._redis)
+            again = await self._read_all([refs[index] for index in missing], kind, concurrency)
+            for index, item in zip(missing, again, strict=True):
+                found[index] = item
+        return found
 
     async def delete(self, entry_ids: Sequence[str]) -> int:
         """Scheduler only. Delete entries; how many of them were there. Deleting again does nothing."""
@@ -125,6 +132,11 @@ class SampleStream:
         samples = 0 if entries <= _EXACT_USAGE_ENTRIES else _EXACT_USAGE_ENTRIES
         memory = await command(self._redis, "MEMORY", "USAGE", self.key, "SAMPLES", samples)
         return StreamUsage(int(memory or 0), entries)
+
+    async def _read_all(self, refs: Sequence[EntryRef], kind: EntryKind, concurrency: int) -> list[Entry | Fault]:
+        gate = asyncio.Semaphore(concurrency)
+        found = await asyncio.gather(*(self._read_batch(batch, kind, gate) for batch in _batches(refs)))
+        return [item for batch in found for item in batch]
 
     async def _read_batch(
         self, batch: Sequence[EntryRef], kind: EntryKind, gate: asyncio.Semaphore
