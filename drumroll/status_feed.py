@@ -1,7 +1,8 @@
 """`python -m drumroll.status_feed [SECONDS]`: the scheduler's status as a line of JSON, once or every so many seconds.
 
 Runs inside a job's scheduler pod, where `drumroll top` starts it: no token leaves the pod. It asks as a viewer, over
-the pod's own loopback, and ends when nobody reads any more, or when the job has ended.
+the pod's own loopback, and ends when nobody reads any more, when the job has ended, and in any case after two minutes:
+not every runtime tells a process that its reader has gone. Whoever still reads starts another one.
 """
 
 import asyncio
@@ -18,23 +19,26 @@ from drumroll.job import ResolvedJob
 from drumroll.rpc import SchedulerClient
 
 DEADLINE_S = 10.0
+MOST_S = 120.0
+"""Then it ends."""
 ENDED = ("Complete", "Failed")
 
 
-async def feed(job: ResolvedJob, period_s: float | None, out: TextIO) -> None:
-    """Write statuses to `out` until the job has ended; None: one.
+async def feed(job: ResolvedJob, period_s: float | None, out: TextIO, *, most_s: float = MOST_S) -> None:
+    """Write statuses to `out` until the job has ended, or for `most_s` seconds; no period: one.
 
     Raises:
         DrumrollError: the scheduler does not answer.
         BrokenPipeError: nobody reads any more.
     """
+    end = asyncio.get_running_loop().time() + most_s
     port = job.endpoints.scheduler.rpartition(":")[2]
     async with SchedulerClient(job, "viewer", address=f"127.0.0.1:{port}", attempt_s=DEADLINE_S) as scheduler:
         while True:
             status = await scheduler.status(scheduler_pb2.StatusRequest(), deadline_s=DEADLINE_S)
             out.write(json_line(status))
             out.flush()
-            if period_s is None or status.phase in ENDED:
+            if period_s is None or status.phase in ENDED or asyncio.get_running_loop().time() + period_s > end:
                 return
             await asyncio.sleep(period_s)
 

@@ -1,12 +1,15 @@
 """The lines that `drumroll top` reads from inside a scheduler's pod."""
 
 import asyncio
+import io
+import os
 import sys
 from typing import Any
 
 from drumroll_proto.v1 import scheduler_pb2
 from google.protobuf.json_format import Parse
 
+from drumroll import status_feed
 from drumroll.embedded import free_port
 
 
@@ -64,6 +67,14 @@ async def test_it_ends_when_nobody_reads_any_more(make_world: Any) -> None:
     assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
+async def test_it_ends_by_itself_when_nobody_says_so(make_world: Any) -> None:
+    world = await make_world()
+    await world.start()
+    out = io.StringIO()
+    await asyncio.wait_for(status_feed.feed(world.job, 0.05, out, most_s=0.3), 30)
+    assert 1 <= len(out.getvalue().splitlines()) <= 7
+
+
 async def test_a_scheduler_that_is_not_there_is_said(make_world: Any) -> None:
     world = await make_world()
     process = await feed(world.write_job(world.job_at(free_port())), "soon")
@@ -73,7 +84,5 @@ async def test_a_scheduler_that_is_not_there_is_said(make_world: Any) -> None:
 
 
 def _pipe() -> tuple[Any, Any]:
-    import os
-
     reading, writing = os.pipe()
     return os.fdopen(reading, "rb"), os.fdopen(writing, "wb")
