@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any
 
+import pytest
 from drumroll_proto.v1 import scheduler_pb2
 from google.protobuf.json_format import Parse
 
@@ -73,6 +74,22 @@ async def test_it_ends_by_itself_when_nobody_says_so(make_world: Any) -> None:
     out = io.StringIO()
     await asyncio.wait_for(status_feed.feed(world.job, 0.05, out, most_s=0.3), 30)
     assert 1 <= len(out.getvalue().splitlines()) <= 7
+
+
+async def test_the_module_says_why_it_cannot(
+    make_world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = await make_world()
+    await world.start()
+    monkeypatch.delenv("DRUMROLL_JOB", raising=False)
+    assert await asyncio.to_thread(status_feed.main, []) == 1
+    assert "is not set" in capsys.readouterr().err
+    for name, value in world.write_job().items():
+        monkeypatch.setenv(name, value)
+    assert await asyncio.to_thread(status_feed.main, ["soon"]) == 1
+    assert "soon" in capsys.readouterr().err
+    assert await asyncio.to_thread(status_feed.main, []) == 0
+    assert read(capsys.readouterr().out.encode()).phase == "Starting"
 
 
 async def test_a_scheduler_that_is_not_there_is_said(make_world: Any) -> None:
