@@ -28,7 +28,7 @@ from drumroll_operator.work_queue import WorkQueue
 
 logger = logging.getLogger(__name__)
 
-WORKERS = 8
+WORKERS = 16
 _STUCK_S = 120.0
 _DEAD_WATCH_S = 200.0
 _MISSING_S = 90.0

@@ -1,6 +1,7 @@
 """A job's manifests for the shell: rendered when needed, while what plans need of them is kept per generation."""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ from drumroll_operator.substrate import Role
 from drumroll_operator.tokens import derive
 
 logger = logging.getLogger(__name__)
+
+_RECENT = 64
+"""Jobs whose manifests are kept at hand: more than there are workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class Renderer:
         self._settings = settings
         self._key = key
         self._known: dict[str, tuple[int, Rendered]] = {}
+        self._recent: OrderedDict[tuple[str, int], tuple[ResolvedJob, list[Manifest]]] = OrderedDict()
         self._authorities: dict[str, bytes | None] = {}
 
     def rendered(self, job: Job) -> Rendered:
@@ -60,8 +65,7 @@ class Renderer:
         Raises:
             JobRefused: the job has no such child.
         """
-        resolved = self._resolve(job)
-        for manifest in children(resolved, self._settings, self._key, created=job.view.created):
+        for manifest in self._work(job)[1]:
             if (manifest["kind"], manifest["metadata"]["name"]) == (wanted.kind, wanted.name):
                 return manifest
         raise JobRefused(reasons.INVALID_SPEC, f"the job has no {wanted.kind} {wanted.name}")
@@ -72,7 +76,7 @@ class Renderer:
         Raises:
             JobRefused: it cannot be rendered.
         """
-        return pod(self._resolve(job), self._settings, role, index, set_number=set_number)
+        return pod(self._work(job)[0], self._settings, role, index, set_number=set_number)
 
     def token(self, job: Job) -> str:
         """The operator's token for the job's scheduler."""
@@ -88,17 +92,25 @@ class Renderer:
             self._authorities[view.uid] = made["ca.crt"].encode() if made else None
         return self._authorities[view.uid]
 
-    def _resolve(self, job: Job) -> ResolvedJob:
+    def _work(self, job: Job) -> tuple[ResolvedJob, list[Manifest]]:
+        """The resolved job and its children: a job's objects are written in one go, and rendered once for it."""
         if job.model is None:
             raise JobRefused(reasons.INVALID_SPEC, "the spec does not parse")
-        return resolve(job.model, self._settings)
+        at = job.view.uid, job.view.generation
+        found = self._recent.pop(at, None)
+        if found is None:
+            resolved = resolve(job.model, self._settings)
+            found = resolved, children(resolved, self._settings, self._key, created=job.view.created)
+        self._recent[at] = found
+        if len(self._recent) > _RECENT:
+            self._recent.popitem(last=False)
+        return found
 
     def _render(self, job: Job) -> Rendered:
         if job.refusal is not None:
             return Rendered(refusal=job.refusal)
         try:
-            resolved = self._resolve(job)
-            manifests = children(resolved, self._settings, self._key, created=job.view.created)
+            resolved, manifests = self._work(job)
             pod(resolved, self._settings, "trainer", 0)
             pod(resolved, self._settings, "rollout", 0)
             pod(resolved, self._settings, "scheduler", 0)
