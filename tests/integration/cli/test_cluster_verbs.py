@@ -334,6 +334,39 @@ def test_doctor_looks_at_what_a_job_asks_for(shell: Shell) -> None:
     assert "leaves 3 of pods" in checks["small: quota"]["found"]
 
 
+@pytest.fixture
+def gpu_nodes(shell: Shell) -> Iterator[None]:
+    """Two nodes of eight GPUs, one of them tainted; only where there are no nodes of somebody else."""
+    if shell.kubectl("get", "nodes", "-o", "name"):
+        pytest.skip("the cluster has nodes: GPUs are made up only where there are none")
+    ready = {"type": "Ready", "status": "True", "reason": "Test", "message": ""}
+    for name in ("gpu-a", "gpu-b"):
+        taints = [{"key": "team", "value": "x", "effect": "NoSchedule"}] if name == "gpu-b" else []
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"taints": taints}}
+        shell.kubectl("create", "-f", "-", text=json.dumps(node))
+        amounts = {"nvidia.com/gpu": "8", "pods": "110", "cpu": "64", "memory": "512Gi"}
+        status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
+        shell.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    yield
+    shell.kubectl("delete", "node", "gpu-a", "gpu-b")
+
+
+@pytest.mark.usefixtures("gpu_nodes")
+def test_doctor_counts_the_gpus_of_nodes(shell: Shell) -> None:
+    def told(**spec: Any) -> dict[str, Any]:
+        _, out, _ = shell.run("doctor", "--json", "-f", shell.file(named("small", **spec)))
+        checks: list[dict[str, Any]] = json.loads(out)["checks"]
+        return next(check for check in checks if check["subject"] == "small: GPUs")
+
+    def gpus(number: int) -> dict[str, Any]:
+        return {"resources": {"limits": {"nvidia.com/gpu": number}}}
+
+    assert told(trainer=gpus(8), rollout={"replicas": 4, **gpus(2), "tensorParallelSize": 2})["level"] == "ok"
+    many = told(trainer=gpus(8), rollout={"replicas": 5, **gpus(2), "tensorParallelSize": 2})
+    assert (many["level"], many["found"]) == ("fail", "18 wanted (trainer 1 x 8, rollout 5 x 2), 16 there")
+    assert "no node has more than 8" in told(trainer=gpus(16))["found"]
+
+
 def test_doctor_sees_an_older_definition(shell: Shell) -> None:
     definition = custom_resource_definition()
     older = json.loads(json.dumps(definition))
