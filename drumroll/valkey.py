@@ -3,6 +3,7 @@
     python -m drumroll.valkey --port 7000 --dir D --uid U --max-bytes N --password-file scheduler=F ...
 
 writes D/valkey.conf and D/users.acl and becomes the server; without --port all comes from job.json (DRUMROLL_JOB).
+With --tls-cert and --tls-key it is reached over TLS alone.
 Samples and ledger share it: the ledger's scripts may exceed the limit that stops samples.
 """
 
@@ -12,10 +13,10 @@ import hashlib
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
 
 from drumroll.api.quantity import quantity_bytes
 from drumroll.endpoint import Endpoint
@@ -23,6 +24,7 @@ from drumroll.environment import read_identity
 from drumroll.errors import EXIT_INTERNAL, EXIT_USER, TemporaryError, UserError
 from drumroll.farewell import leave_words
 from drumroll.job import ResolvedJob
+from drumroll.signals import end_on_sigterm
 
 ROLES = ("scheduler", "rollout", "trainer")
 LEDGER_RESERVE_BYTES = 64 << 20
@@ -47,11 +49,18 @@ class ServerSettings:
     """Role to the file with its password."""
     bind: str = "127.0.0.1"
     """Address to listen on; *: all, of both families."""
+    certificate: Path | None = None
+    """Set: it is reached over TLS alone, through `store_front`."""
+    private_key: Path | None = None
+    socket: Path | None = None
+    """Where it listens instead of at its port, behind the front."""
 
 
 def server_command(settings: ServerSettings) -> list[str]:
     """The command line that starts the server, for a pod spec; it holds paths, no secret."""
     files = [f"--password-file={role}={path}" for role, path in sorted(settings.password_files.items())]
+    if settings.certificate is not None and settings.private_key is not None:
+        files += [f"--tls-cert={settings.certificate}", f"--tls-key={settings.private_key}"]
     return [
         "python",
         "-m",
@@ -67,8 +76,12 @@ def server_command(settings: ServerSettings) -> list[str]:
 
 def settings_of(job: ResolvedJob) -> ServerSettings:
     """The embedded server of a job; its data lie beside its weights, in store/."""
+    endpoint, secrets = Endpoint.parse(job.endpoints.store), job.secrets
+    encrypted = endpoint.tls and secrets.tls_cert_file is not None and secrets.tls_key_file is not None
     return ServerSettings(
-        port=Endpoint.parse(job.endpoints.store).port,
+        port=endpoint.port,
+        certificate=Path(secrets.tls_cert_file or "") if encrypted else None,
+        private_key=Path(secrets.tls_key_file or "") if encrypted else None,
         directory=Path(job.layout.job_dir) / "store",
         uid=job.uid,
         max_bytes=quantity_bytes(job.spec.stream.embedded.max_bytes),
@@ -82,7 +95,8 @@ def render_config(settings: ServerSettings) -> str:
     lines = {
         # An address after a minus need not exist.
         "bind": "* -::*" if settings.bind == "*" else settings.bind,
-        "port": settings.port,
+        "port": 0 if settings.socket else settings.port,
+        **({"unixsocket": f'"{settings.socket}"', "unixsocketperm": 700} if settings.socket else {}),
         "protected-mode": "yes",
         "daemonize": "no",
         "dir": f'"{directory}"',
@@ -204,11 +218,15 @@ def parse_arguments(arguments: Sequence[str]) -> ServerSettings:
     parser.add_argument("--max-bytes", type=int, default=1 << 30, help="memory for samples")
     parser.add_argument("--bind", default="127.0.0.1", help="address to listen on; *: all")
     parser.add_argument("--password-file", action="append", default=[], metavar="ROLE=FILE", help="one per role")
+    parser.add_argument("--tls-cert", type=Path, help="certificate: speak TLS alone")
+    parser.add_argument("--tls-key", type=Path, help="its private key")
     values = parser.parse_args(arguments)
     if values.port is None:
         return settings_of(ResolvedJob.load(read_identity().job_file))
     if values.dir is None or values.uid is None:
         parser.error("--port needs --dir and --uid")
+    if (values.tls_cert is None) != (values.tls_key is None):
+        parser.error("--tls-cert and --tls-key go together")
     pairs = [item.partition("=") for item in values.password_file]
     if any(role not in ROLES or not path for role, _, path in pairs):
         parser.error(f"--password-file takes ROLE=FILE with a role of {', '.join(ROLES)}")
@@ -219,30 +237,52 @@ def parse_arguments(arguments: Sequence[str]) -> ServerSettings:
         max_bytes=values.max_bytes,
         password_files={role: Path(path) for role, _, path in pairs},
         bind=values.bind,
+        certificate=values.tls_cert,
+        private_key=values.tls_key,
     )
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Become the server; returns only where that fails, an exit code."""
+    """Become the server, or stand in front of it; the exit code."""
     try:
-        become_server(arguments)
+        return serve(parse_arguments(arguments))
     except (UserError, TemporaryError) as error:
         sys.stderr.write(f"store: {error}\n")
         leave_words(str(error))
         return EXIT_USER if isinstance(error, UserError) else EXIT_INTERNAL
 
 
-def become_server(arguments: Sequence[str]) -> NoReturn:
-    """Check, write the configuration and exec.
+def serve(settings: ServerSettings) -> int:
+    """Check, write the configuration, and exec; encrypted, be its front until it ends and return its exit code.
 
     Raises:
         UserError, TemporaryError: with what is wrong.
     """
-    settings = parse_arguments(arguments)
+    encrypted = settings.certificate is not None
+    if encrypted:
+        settings = replace(settings, socket=Path(tempfile.mkdtemp(prefix="store-")) / "valkey.sock")
     command = prepare(settings)
     hold_directory(settings.directory)
     require_free(settings.bind, settings.port)
-    os.execv(command[0], command)
+    if not encrypted:
+        os.execv(command[0], command)
+    return _in_front(settings, command)
+
+
+def _in_front(settings: ServerSettings, command: list[str]) -> int:
+    assert settings.certificate is not None
+    assert settings.private_key is not None
+    assert settings.socket is not None
+    import asyncio
+
+    from drumroll.store_front import Front, run
+
+    end_on_sigterm()
+    try:
+        front = Front(settings.bind, settings.port, settings.certificate, settings.private_key, settings.socket)
+        return asyncio.run(run(front, command))
+    except OSError as error:
+        raise UserError(f"the store cannot be reached over TLS: {error}") from error
 
 
 if __name__ == "__main__":

@@ -9,14 +9,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from drumroll_operator.certificates import server_certificates
 from drumroll_operator.objects import children
 from drumroll_operator.pods import pod
 from drumroll_operator.resolve import resolve
@@ -102,28 +105,30 @@ class PlayedJob:
         return "\n".join(f"--- {name}\n{(p.folder / 'log').read_text()[-4000:]}" for name, p in self.pods.items())
 
 
-def played(folder: Path, claim: Path, spec: dict[str, Any]) -> PlayedJob:
+def played(folder: Path, claim: Path, spec: dict[str, Any], *, tls: bool) -> PlayedJob:
     """The job `spec` with its model and data in `claim`; nothing runs yet."""
+    settings = SETTINGS.model_copy(update={"tls": tls})
     metadata = {"name": "tiny", "namespace": "team", "uid": "0c2d7a52-6f5e-4a7e-9d0b-0123456789ab"}
     volume = {"weights": {"volume": {"persistentVolumeClaim": {"claimName": "files"}}}}
     wire = {"apiVersion": "drumroll.dev/v1alpha1", "kind": "RLJob", "metadata": metadata, "spec": spec | volume}
     loaded = parse_jobs(json.dumps(wire), "test")
     assert not loaded.problems, loaded.problems
-    job = resolve(loaded.jobs[0].job, SETTINGS)
-    objects = children(job, SETTINGS, KEY)
+    job = resolve(loaded.jobs[0].job, settings)
+    objects = children(job, settings, KEY, created=time.time())
     secrets = {item["metadata"]["name"]: item["data"] for item in objects if item["kind"] == "Secret"}
+    here = certificates_for_here() if tls else {}
     config = next(item["data"]["job.json"] for item in objects if item["kind"] == "ConfigMap")
     scheduler, store = free_port(), free_port()
     addresses = {
-        job.endpoints.scheduler: f"127.0.0.1:{scheduler}",
-        job.endpoints.store: f"redis://127.0.0.1:{store}",
+        job.endpoints.scheduler: f"localhost:{scheduler}",
+        job.endpoints.store: f"{'rediss' if tls else 'redis'}://localhost:{store}",
         "--port=6379": f"--port={store}",
         "--bind=*": "--bind=127.0.0.1",
         "/var/lib/drumroll": str(claim),
     }
     result = PlayedJob(claim, Path(job.layout.job_dir.replace("/var/lib/drumroll", str(claim))))
     for role, index in PODS:
-        rendered = pod(job, SETTINGS, role, index)
+        rendered = pod(job, settings, role, index)
         own = folder / rendered["metadata"]["name"]
         for name in ("etc", "secrets", "tmp"):
             (own / name).mkdir(parents=True)
@@ -137,15 +142,23 @@ def played(folder: Path, claim: Path, spec: dict[str, Any]) -> PlayedJob:
         (own / "etc" / "job.json").write_text(made._here(config))
         mounted = next(v["secret"] for v in rendered["spec"]["volumes"] if "secret" in v)["secretName"]
         for name, data in secrets[mounted].items():
-            (own / "secrets" / name).write_bytes(base64.b64decode(data))
+            (own / "secrets" / name).write_bytes(here.get(name) or base64.b64decode(data))
         result.pods[rendered["metadata"]["name"].removeprefix("tiny-")] = made
     return result
 
 
-@pytest.fixture
-def pods(tmp_path: Path, make_job: Any) -> Iterator[PlayedJob]:
+def certificates_for_here() -> dict[str, bytes]:
+    """In place of those for the names of Services, which nobody knows here."""
+    created = datetime.now(UTC)
+    made = server_certificates(b"s" * 32, subject="here", names=("localhost",), created=created)
+    texts = {"ca.crt": made.authority, "tls.crt": made.certificate, "tls.key": made.key}
+    return {name: text.encode() for name, text in texts.items()}
+
+
+@pytest.fixture(params=["plain", "tls"])
+def pods(tmp_path: Path, make_job: Any, request: pytest.FixtureRequest) -> Iterator[PlayedJob]:
     given = make_job("claim", rollout={"replicas": 2})
-    job = played(tmp_path, given.folder, given.spec)
+    job = played(tmp_path, given.folder, given.spec, tls=request.param == "tls")
     yield job
     for one in job.pods.values():
         one.kill()
