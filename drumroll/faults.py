@@ -1,10 +1,12 @@
 """A TCP proxy before a store that loses what it is told to lose: for tests of every part that speaks to one.
 
 It follows the Redis protocol (RESP2) in both directions, so that it can lose the reply to one command that the server
-carried out. A lost reply ends the connection, as a reset would.
+carried out. A lost reply ends the connection, as a reset would. It may speak TLS to its clients, and lead new
+connections elsewhere, as a name does after a failover.
 """
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
@@ -78,9 +80,15 @@ def command_name(message: bytes | bytearray) -> str:
 class LossyProxy:
     """`async with LossyProxy(store_port, every(3, "XADD")) as proxy: store.connect("rollout", port=proxy.port)`."""
 
-    def __init__(self, target_port: int, judge: Judge, *, host: str = "127.0.0.1") -> None:
-        self._target = (host, target_port)
+    def __init__(
+        self, target_port: int, judge: Judge, *, host: str = "127.0.0.1", context: ssl.SSLContext | None = None
+    ) -> None:
+        """`context`: of a TLS server; clients must then speak TLS, and the store behind still gets plain bytes."""
+        self._host = host
+        self.target_port = target_port
+        """Where connections lead that are made from now on; open ones stay."""
         self._judge = judge
+        self._context = context
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
@@ -88,7 +96,7 @@ class LossyProxy:
         """Commands that did not pass."""
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, self._target[0], 0)
+        self._server = await asyncio.start_server(self._accept, self._host, 0, ssl=self._context)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -109,7 +117,7 @@ class LossyProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends, ways = [writer], []
         try:
-            up_reader, up_writer = await asyncio.open_connection(*self._target)
+            up_reader, up_writer = await asyncio.open_connection(self._host, self.target_port)
             ends.append(up_writer)
             fates: deque[Fate] = deque()
             ways = [

@@ -90,10 +90,16 @@ def resolve(job: RLJob, path: Path, *, uid: str, source_dir: Path, port: int | N
         secrets=Secrets(
             token_files={role: str(root / "secrets" / f"{role}.token") for role in TOKEN_ROLES},
             store_password_files=_store_passwords(job, root, source_dir),
+            store_ca_file=_store_authorities(job, source_dir),
         ),
         metrics_path=str(root / "metrics.jsonl"),
         planner_sets_target=job.spec.target_policy_lag is None,
     )
+
+
+def _store_authorities(job: RLJob, source_dir: Path) -> str | None:
+    secret = job.spec.stream.ca_secret_ref
+    return None if secret is None else str((source_dir / secret / "ca.crt").resolve())
 
 
 def _store_passwords(job: RLJob, root: Path, source_dir: Path) -> dict[str, str]:
