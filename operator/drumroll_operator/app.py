@@ -5,6 +5,7 @@ The first reconcile starts when all pods are known. Stopping lets the rounds tha
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
@@ -86,11 +87,19 @@ class Operator:
         )
         self._lag = LoopLag(self._clock)
         self._rounds: dict[ObjectName, float] = {}
+        self._starts = max(1, workers // 2)
+        self._starting = 0
+        self._parked: deque[ObjectName] = deque()
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._stopping = False
         self._add_checks()
         self._add_gauges()
+
+    @property
+    def depth(self) -> int:
+        """Jobs that are due and wait for a worker."""
+        return self.queue.depth + len(self._parked)
 
     async def run(self, follow: Follow, *, stop: asyncio.Event, last: asyncio.Event) -> None:
         """Work until `stop` is set, then end in order; `last` is set when `follow` shall end.
@@ -127,17 +136,36 @@ class Operator:
         while not self._stopping:
             name, waited_s = await self.queue.get()
             self.metrics.waited(waited_s)
-            begun = perf_counter()
-            self._rounds[name] = self._clock.monotonic()
-            self._quiet.clear()
-            result = "error"
-            try:
-                result = await self._round(name)
-            finally:
-                del self._rounds[name]
-                if not self._rounds:
-                    self._quiet.set()
-                self.metrics.reconciled(result, perf_counter() - begun)
+            if self.jobs.get(name) is None or self.pods.has_any(name):
+                await self._turn(name)
+            elif self._starting >= self._starts:
+                self._parked.append(name)
+            else:
+                await self._start_jobs(name)
+
+    async def _start_jobs(self, name: ObjectName) -> None:
+        """Jobs without pods, which take many writes each, have half of the workers: a thousand new ones must not keep
+        those waiting that run."""
+        self._starting += 1
+        try:
+            await self._turn(name)
+            while self._parked and not self._stopping:
+                await self._turn(self._parked.popleft())
+        finally:
+            self._starting -= 1
+
+    async def _turn(self, name: ObjectName) -> None:
+        begun = perf_counter()
+        self._rounds[name] = self._clock.monotonic()
+        self._quiet.clear()
+        result = "error"
+        try:
+            result = await self._round(name)
+        finally:
+            del self._rounds[name]
+            if not self._rounds:
+                self._quiet.set()
+            self.metrics.reconciled(result, perf_counter() - begun)
 
     async def _round(self, name: ObjectName) -> str:
         """One reconcile, with its outcome for the queue; a defect of ours holds up one job, not all."""
@@ -200,7 +228,7 @@ class Operator:
 
     def _add_gauges(self) -> None:
         gauge = self.metrics.gauge
-        gauge("queue_depth", "Jobs that are due and wait for a worker.", (), lambda: [((), float(self.queue.depth))])
+        gauge("queue_depth", "Jobs that are due and wait for a worker.", (), lambda: [((), float(self.depth))])
         gauge("pods", "Pods of jobs that are known.", (), lambda: [((), float(len(self.pods)))])
         gauge(
             "jobs", "Jobs by phase.", ("phase",), lambda: counted(job.view.status.phase or "New" for job in self.jobs)

@@ -40,6 +40,10 @@ class PodCache:
         """Pods that bear the label of a job's name, whatever their owner."""
         return tuple(self._pods[job[0], name].view for name in sorted(self._names.get(job, ())))
 
+    def has_any(self, job: ObjectName) -> bool:
+        """Whether a job has pods."""
+        return job in self._names
+
     def address(self, pod: ObjectName) -> str | None:
         """IP of a pod; None before it has one."""
         entry = self._pods.get(pod)

@@ -16,6 +16,7 @@ from drumroll_operator.rendering import Renderer
 from drumroll_operator.settings import OperatorSettings
 
 from drumroll.clock import ManualClock
+from drumroll.testing import eventually
 
 
 def get(url: str) -> tuple[int, str]:
@@ -78,3 +79,38 @@ async def test_an_operator_notices_what_hangs(settings: OperatorSettings) -> Non
     assert "list rljobs: 403" in operator.health.unready()["rljobs"]
     page = operator.metrics.page().decode()
     assert 'drumroll_operator_watch_age_seconds{watch="pods in a"} 230.0' in page
+
+
+async def test_new_jobs_leave_workers_to_those_that_run(settings: OperatorSettings) -> None:
+    operator = Operator(
+        MemoryCluster(MemoryApi(ManualClock())), Renderer(settings, b"k" * 32), namespaces=[], identity="x", workers=4
+    )
+    begun: list[str] = []
+    gate = asyncio.Event()
+
+    async def slow(name: tuple[str, str]) -> float | None:
+        begun.append(name[1])
+        if name[1].startswith("new"):
+            await gate.wait()
+        return None
+
+    operator.reconciler.reconcile = slow  # type: ignore[method-assign]
+    operator.jobs.get = lambda name: name  # type: ignore[method-assign,assignment,return-value]
+    operator.pods.has_any = lambda name: name[1].startswith("old")  # type: ignore[method-assign]
+    for watch in operator.watches:
+        watch.synced.set()
+    workers = [asyncio.create_task(operator._work()) for _ in range(4)]
+    for index in range(20):
+        operator.queue.add(("team", f"new-{index}"))
+    operator.queue.add(("team", "old-1"))
+    await eventually(lambda: "old-1" in begun)
+    assert begun[:2] == ["new-0", "new-1"]
+    assert len(begun) == 3
+    assert operator.depth == 18
+    gate.set()
+    await eventually(lambda: len(begun) == 21)
+    assert [name for name in begun if name != "old-1"] == [f"new-{index}" for index in range(20)]
+    assert operator.depth == 0
+    for worker in workers:
+        worker.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
