@@ -8,6 +8,7 @@ Samples and ledger share it: the ledger's scripts may exceed the limit that stop
 """
 
 import argparse
+import errno
 import fcntl
 import hashlib
 import os
@@ -28,6 +29,8 @@ from drumroll.signals import end_on_sigterm
 
 ROLES = ("scheduler", "rollout", "trainer")
 LEDGER_RESERVE_BYTES = 64 << 20
+_OF_VOLUMES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
+"""What goes away, or is put right, without a change of the job."""
 _CONNECTION = "+ping +client|setinfo +client|setname"
 _SCHEDULER = (
     "+xadd +xdel +xtrim +xrange +xlen +xinfo|stream +memory|usage +time +info +config|get +eval +evalsha +script|load "
@@ -156,7 +159,8 @@ def prepare(settings: ServerSettings) -> list[str]:
     """Write the two files; the server's own command line.
 
     Raises:
-        UserError: a password file cannot be read or is empty, or the directory cannot be written.
+        UserError: a password file cannot be read or is empty, or the directory may not be written.
+        TemporaryError: the volume is full or fails.
     """
     try:
         passwords = {role: path.read_text().strip() for role, path in settings.password_files.items()}
@@ -167,7 +171,8 @@ def prepare(settings: ServerSettings) -> list[str]:
         _write_private(settings.directory / "users.acl", render_users(settings.uid, passwords))
         _write_private(config, render_config(settings))
     except OSError as error:
-        raise UserError(f"the embedded store cannot be set up: {error}") from error
+        kind = TemporaryError if error.errno in _OF_VOLUMES else UserError
+        raise kind(f"the embedded store cannot be set up: {error}") from error
     return [str(binary_path()), str(config.resolve())]
 
 
