@@ -37,6 +37,7 @@ class Ledger:
 
     steps: int
     done: int = 0
+    version: int = 0
     samples: int = 0
     failed: str = ""
     live: dict[str, int] = field(default_factory=dict)
@@ -139,8 +140,17 @@ class Laboratory:
         if not self._all_ready(uid):
             return
         ledger = self.ledger(uid)
-        ledger.done = min(ledger.steps, ledger.done + steps)
+        steps = min(ledger.steps - ledger.done, steps)
+        ledger.done += steps
+        ledger.version += steps
         ledger.samples += 4 * steps
+
+    def rewind(self, steps: int = 1) -> None:
+        """Samples of trained steps are lost: back to a checkpoint, under a new version."""
+        ledger = self.ledger(self.job["metadata"]["uid"])
+        if ledger.phase == "Running":
+            ledger.done = max(0, ledger.done - steps)
+            ledger.version += 1
 
     def end_processes(self) -> None:
         """Once the training is over, trainer, replicas and at last the scheduler end by themselves."""
@@ -154,7 +164,7 @@ class Laboratory:
             self.kubelet.finish(pod, 1 if ledger.failed else 0)
         if not workers:
             word = {"phase": ledger.phase, "reason": ledger.failed, "step": ledger.done, "steps": ledger.steps}
-            word |= {"version": ledger.done, "samples": ledger.samples, "lag": {"min": 0, "mean": 0.5, "max": 1}}
+            word |= {"version": ledger.version, "samples": ledger.samples, "lag": {"min": 0, "mean": 0.5, "max": 1}}
             self.kubelet.finish(self.pod("scheduler"), 0, message=json.dumps(word))
 
     def progress(self, uid: str) -> Progress | None:
@@ -168,13 +178,13 @@ class Laboratory:
                 reason=ledger.failed,
                 steps_done=ledger.done,
                 steps_total=ledger.steps,
-                version=ledger.done,
-                published=ledger.done,
+                version=ledger.version,
+                published=ledger.version,
                 samples=ledger.samples,
                 seconds_per_step=2.0,
                 trainer_registered=any(pod_view(p).ready for p in self.pods("trainer") if _of(p, uid)),
                 replicas=tuple(
-                    ReplicaProgress(f"rollout-{v.index}", ledger.done, tokens_in_flight=100 - v.index)
+                    ReplicaProgress(f"rollout-{v.index}", ledger.version, tokens_in_flight=100 - v.index)
                     for v in views
                     if v.ready
                 ),

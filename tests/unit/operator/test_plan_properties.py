@@ -7,7 +7,7 @@ world is calm again.
 from typing import Any
 
 from drumroll_operator import labels
-from drumroll_operator.cluster import RLJOBS, ApiError, Raw
+from drumroll_operator.cluster import PODS, ApiError, Raw
 from drumroll_operator.invariants import ENDS, Invariants
 from drumroll_operator.laboratory import SPEC, Laboratory
 from drumroll_operator.pod_view import pod_view
@@ -23,11 +23,13 @@ _LONG = {"maxRestarts": 8, "windowSeconds": 10_000_000}
 class Operating(RuleBasedStateMachine):
     """A job's life."""
 
-    @initialize(trainers=st.sampled_from([1, 1, 2, 3]), replicas=st.integers(1, 3))
-    def begin(self, trainers: int, replicas: int) -> None:
+    @initialize(
+        trainers=st.sampled_from([1, 2, 3]), replicas=st.integers(1, 3), runs=st.sampled_from([True, True, False])
+    )
+    def begin(self, trainers: int, replicas: int, runs: bool) -> None:
         spec: dict[str, Any] = {
             **SPEC,
-            "steps": 6,
+            "steps": 3,
             "trainer": {"replicas": trainers, "restartPolicy": _LONG},
             "rollout": {"replicas": replicas, "restartPolicy": _LONG},
             "scheduler": {"restartPolicy": _LONG},
@@ -37,6 +39,8 @@ class Operating(RuleBasedStateMachine):
         # Children are written again every ten minutes: for ever, where the world is to get quiet.
         self.lab = Laboratory(spec, timings=Timings(apply_again_s=1e9))
         self.watched = Invariants(self.lab)
+        if runs:
+            self.lab.settle()
 
     def there(self) -> bool:
         """The job exists."""
@@ -113,9 +117,8 @@ class Operating(RuleBasedStateMachine):
         pod = self.some_pod(number, running=False)
         if pod is not None:
             self.watched.deleted_by_hand.add(pod["metadata"]["uid"])
-            kind = RLJOBS.__class__("Pod", "v1", "pods")
             before, after, self.lab.api.before, self.lab.api.after = self.lab.api.before, self.lab.api.after, None, None
-            self.lab.api.delete(kind, NAMESPACE, pod["metadata"]["name"], grace_s=grace)
+            self.lab.api.delete(PODS, NAMESPACE, pod["metadata"]["name"], grace_s=grace)
             self.lab.api.before, self.lab.api.after = before, after
 
     @rule(number=st.integers(0, 9))
@@ -138,6 +141,18 @@ class Operating(RuleBasedStateMachine):
     @rule(steps=st.integers(1, 2))
     def training_goes_on(self, steps: int) -> None:
         self.lab.train(steps)
+
+    @precondition(there)
+    @rule()
+    def steps_are_lost(self) -> None:
+        self.lab.rewind()
+
+    @precondition(there)
+    @rule()
+    def training_comes_to_its_end(self) -> None:
+        self.lab.train(3)
+        self.lab.end_processes()
+        self.lab.end_processes()
 
     @precondition(there)
     @rule()
@@ -178,7 +193,7 @@ class Operating(RuleBasedStateMachine):
         """All faults are over: the job gets where it should be, and then nothing is written any more."""
         lab = self.lab
         lab.api.before = lab.api.after = lab.api.pod_quota = None
-        lab.kubelet.lost.clear()
+        self.evict_from_lost_nodes()
         self.run_until_quiet()
         quiet = lab.plan()
         assert not quiet.actions, quiet
@@ -186,6 +201,17 @@ class Operating(RuleBasedStateMachine):
         self.watched.check()
         if self.there():
             self.check_goal()
+
+    def evict_from_lost_nodes(self) -> None:
+        """The taint manager asks for the deletion of what is on them. Nodes of stores and earlier jobs come back."""
+        lab = self.lab
+        uid = lab.job["metadata"]["uid"] if self.there() else ""
+        for pod in [pod for pod in lab.pods() if pod["metadata"]["uid"] in lab.kubelet.lost]:
+            if pod_view(pod).role == "store" or pod_view(pod).job_uid != uid:
+                lab.kubelet.lost.discard(pod["metadata"]["uid"])
+            else:
+                self.watched.deleted_by_hand.add(pod["metadata"]["uid"])
+                lab.api.delete(PODS, NAMESPACE, pod["metadata"]["name"])
 
     def run_until_quiet(self) -> None:
         lab = self.lab
