@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kit.jobs import SPEC, ClusterJob, merged, unique
+from kit.jobs import SPEC, ClusterJob, unique
+from kit.merging import merged
 from kit.place import Place
 from kit.session import Cluster, close_run, open_cluster, take_ownership
 from kit.turns import turn

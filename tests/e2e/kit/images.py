@@ -1,6 +1,6 @@
 """The container images under test: the checkout's own code, built by the repository's own recipe, cached by content.
 
-Dependencies are not in them: pods see this environment's packages (`node.PACKAGES`), so that building takes seconds.
+Dependencies are not in them: pods see this environment's packages (see `kit.packages`), so that building takes seconds.
 """
 
 import hashlib
@@ -9,11 +9,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from kit.node import PACKAGES, Node
+from kit.node import Node
+from kit.packages import CACHE, PACKAGES
 from kit.shell import run
 
 ROLES = ("operator", "scheduler", "rollout", "trainer")
-CACHE = Path.home() / ".cache" / "drumroll" / "e2e"
 _KEPT = 3
 """Archives of earlier states of the code that stay in the cache."""
 

@@ -1,6 +1,5 @@
 """RLJobs of the tests: the replay engine on a model of 14,000 parameters, cheap enough for several at a time."""
 
-import copy
 import random
 import re
 import string
@@ -58,19 +57,6 @@ def prepare(workbench: Workbench) -> None:
     """What all these jobs start from, on the volume."""
     workbench.python(_MODEL)
     workbench.write("lengths.py", REWARD)
-
-
-def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """A copy of `base` with nested values replaced; None removes a key."""
-    result = copy.deepcopy(base)
-    for key, value in changes.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, dict) and isinstance(result.get(key), dict):
-            result[key] = merged(result[key], value)
-        else:
-            result[key] = copy.deepcopy(value)
-    return result
 
 
 @dataclass

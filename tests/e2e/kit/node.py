@@ -9,15 +9,13 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kit.packages import PACKAGES, bind_packages, unbind_packages
 from kit.shell import run
 
 from drumroll.testing import eventually_sync
 
 STATE = Path("/tmp/drumroll-e2e")
 """What the test processes of a run share."""
-PACKAGES = Path("/opt/drumroll-e2e/site-packages")
-"""This environment's packages, where any user can reach them (a checkout may lie in a closed home directory) and no
-volume of a pod hides them."""
 _AUDIT_POLICY = """apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -37,7 +35,7 @@ class Node:
     environment: dict[str, str] = field(repr=False)
 
     @classmethod
-    def of(cls, tools: Path, site_packages: Path) -> "Node":
+    def of(cls, tools: Path) -> "Node":
         """The cluster of a folder of tools, as yet down."""
         run([tools / "ensure.sh"], deadline_s=3000)
         shown = run(["bash", "-c", '. "$0/lib.sh"; echo "$BIN"; echo "$RUN"', tools]).stdout.split()
@@ -50,15 +48,7 @@ class Node:
             "KUBECACHEDIR": f"{state}/kube-cache",
             "PATH": f"{binaries}:{os.environ['PATH']}",
         }
-        node = cls(tools, state, binaries, environment)
-        node.bind_packages(site_packages)
-        return node
-
-    def bind_packages(self, site_packages: Path) -> None:
-        """Show the environment's packages at PACKAGES. The node copies this machine's mounts when it starts."""
-        PACKAGES.mkdir(parents=True, exist_ok=True)
-        if not any(PACKAGES.iterdir()):
-            run(["mount", "--bind", site_packages.resolve(), PACKAGES])
+        return cls(tools, state, binaries, environment)
 
     @property
     def is_up(self) -> bool:
@@ -70,6 +60,7 @@ class Node:
         return True
 
     def up(self) -> None:
+        bind_packages()
         self.state.mkdir(parents=True, exist_ok=True)
         (self.state / "log").mkdir(exist_ok=True)
         (self.state / "audit-policy.yaml").write_text(_AUDIT_POLICY)
@@ -78,7 +69,7 @@ class Node:
     def down(self) -> None:
         """End everything in the cluster and what it was shown."""
         run([self.tools / "down.sh"], env=self.environment, check=False)
-        run(["umount", "--lazy", PACKAGES], check=False)
+        unbind_packages()
 
     def runtime(self, *arguments: str, deadline_s: float = 120.0) -> str:
         """containerd's client, in the namespace of the pods' containers."""

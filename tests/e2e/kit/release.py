@@ -8,6 +8,7 @@ from typing import Any
 
 from kit.images import Images
 from kit.kube import SLOW_S, Kube, Object, is_true, patiently
+from kit.merging import merged
 from kit.shell import run
 
 NAME = "drumroll"
@@ -26,11 +27,15 @@ class Release:
 
     def values(self) -> dict[str, Any]:
         """What an installation with these images sets."""
-        return {}
+        return {
+            "image": {"registry": self.images.registry, "tag": self.images.tag},
+            # One node: a second replica would only idle. Tests of several ask for them.
+            "operator": {"replicas": 1, "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}}},
+        }
 
     def install(self, *, chart: Path | None = None, values: Mapping[str, Any] | None = None) -> str:
         """`helm upgrade --install --wait`: what helm says."""
-        given = json.dumps({**self.values(), **(values or {})})
+        given = json.dumps(merged(self.values(), dict(values or {})))
         command = ["upgrade", "--install", self.name, str(chart or self.chart), "--namespace", self.namespace]
         options = ["--create-namespace", "--wait", "--timeout", "5m", "-f", "-"]
         try:

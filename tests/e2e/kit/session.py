@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import sys
-import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +99,7 @@ def close_run() -> None:
             _write({**found, "owner": "kept"})
             sys.stderr.write("\nthe cluster stays up; its down.sh ends it\n")
             return
-        Node.of(Path(str(tools)), _site_packages()).down()
+        Node.of(Path(str(tools))).down()
         shutil.rmtree(_VOLUME, ignore_errors=True)
     else:
         kube = Kube(str(shutil.which("kubectl")), dict(os.environ))
@@ -110,13 +109,13 @@ def close_run() -> None:
 
 def _bring_up(tools: Path) -> Node:
     """The node, up: this run's, or one that was kept, or a new one."""
-    node = Node.of(tools, _site_packages())
+    node = Node.of(tools)
     owner = _read().get("owner")
     if node.is_up and owner in (os.environ[OWNER], "kept"):
         return node
     if node.is_up:
         node.down()  # Left by a run that was killed.
-        node = Node.of(tools, _site_packages())
+        node = Node.of(tools)
     _SESSION.unlink(missing_ok=True)
     shutil.rmtree(_VOLUME, ignore_errors=True)
     _write({"owner": os.environ[OWNER], "node": True})
@@ -163,10 +162,6 @@ def _make_volume(kube: Kube, node: Node | None, images: Images) -> None:
     kube.apply({**pod, "metadata": {**pod["metadata"], "namespace": "kube-system"}, "spec": spec})
     kube.kubectl("wait", "-n", "kube-system", "--for=jsonpath={.status.phase}=Succeeded", "pod/make-volume")
     kube.kubectl("delete", "-n", "kube-system", "pod/make-volume")
-
-
-def _site_packages() -> Path:
-    return Path(sysconfig.get_path("purelib"))
 
 
 def _read() -> dict[str, Any]:
