@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from drumroll_operator.certificates import ServerCertificates, server_certificates, service_names
 from drumroll_proto.v1 import scheduler_pb2 as pb
 from drumroll_proto.v1.scheduler_pb2_grpc import SchedulerServicer, add_SchedulerServicer_to_server
 from drumroll_scheduler.scripted_job import scripted_job
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drumroll import channels
 from drumroll.errors import (
     DrumrollError,
     Fenced,
@@ -211,3 +214,69 @@ def test_codes_that_no_retry_can_mend_are_protocol_errors_and_others_are_retried
 def test_delays_grow_to_a_ceiling_and_are_spread(attempt: int, draw: float) -> None:
     assert 0.025 <= retry_delay(attempt, draw) <= 2.0
     assert retry_delay(attempt + 1, draw) >= retry_delay(attempt, draw)
+
+
+@pytest.fixture
+async def encrypted(tmp_path: Path) -> AsyncIterator[tuple[Moody, int]]:
+    """A scheduler whose certificate is for the Service of job `small`, with its authority in the folder."""
+    made = certificates_of("a")
+    (tmp_path / "ca.crt").write_text(made.authority)
+    servicer = Moody()
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    add_SchedulerServicer_to_server(servicer, server)
+    port = channels.listen(server, "127.0.0.1:0", (made.certificate.encode(), made.key.encode()))
+    await server.start()
+    yield servicer, port
+    await server.stop(None)
+
+
+def certificates_of(seed: str) -> ServerCertificates:
+    names = service_names("small", "team", ("scheduler",), "cluster.local")
+    return server_certificates((seed * 32).encode(), subject="small", names=names, created=datetime.now(UTC))
+
+
+async def ask_encrypted(
+    directory: Path, moody: tuple[Moody, int], *, name: str = "small-scheduler.team.svc", ca: str | None = "ca.crt"
+) -> pb.StatusReply:
+    servicer, port = moody
+    servicer.behaviours = [good(1)]
+    job = make_job(directory, port)
+    secrets = job.secrets.model_copy(update={"tls_ca_file": None if ca is None else str(directory / ca)})
+    endpoints = job.endpoints.model_copy(update={"scheduler": f"{name}:50051"})
+    job = job.model_copy(update={"secrets": secrets, "endpoints": endpoints})
+    async with SchedulerClient(job, "viewer", address=f"127.0.0.1:{port}", attempt_s=2.0) as client:
+        return await client.status(pb.StatusRequest(), deadline_s=3.0)
+
+
+async def test_calls_are_encrypted_and_the_name_of_the_service_is_checked(
+    tmp_path: Path, encrypted: tuple[Moody, int]
+) -> None:
+    assert (await ask_encrypted(tmp_path, encrypted)).phase == "Running"
+    with pytest.raises(SchedulerUnavailable, match=r"Peer name|CERTIFICATE_VERIFY_FAILED"):
+        await ask_encrypted(tmp_path, encrypted, name="other-scheduler.team.svc")
+
+
+async def test_a_scheduler_of_another_authority_is_not_spoken_to(tmp_path: Path, encrypted: tuple[Moody, int]) -> None:
+    (tmp_path / "other.crt").write_text(certificates_of("b").authority)
+    with pytest.raises(SchedulerUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        await ask_encrypted(tmp_path, encrypted, ca="other.crt")
+    assert not encrypted[0].requests
+
+
+async def test_a_plain_caller_is_not_answered_by_an_encrypted_scheduler(
+    tmp_path: Path, encrypted: tuple[Moody, int]
+) -> None:
+    with pytest.raises(SchedulerUnavailable):
+        await ask_encrypted(tmp_path, encrypted, ca=None)
+    assert not encrypted[0].requests
+
+
+@pytest.mark.parametrize("missing", ["tlsCertFile", "tlsKeyFile"])
+def test_half_an_identity_is_refused(missing: str, tmp_path: Path) -> None:
+    job = make_job(tmp_path, 1)
+    (tmp_path / "one.pem").write_text("x")
+    field = "tls_key_file" if missing == "tlsCertFile" else "tls_cert_file"
+    half = job.model_copy(update={"secrets": job.secrets.model_copy(update={field: str(tmp_path / "one.pem")})})
+    with pytest.raises(JobError, match="go together: write both, or neither"):
+        channels.read_identity(half)
+    assert channels.read_identity(job) is None
