@@ -36,27 +36,32 @@ def latched(status: RLJobStatus) -> bool:
     return any(c.type in ENDED_PHASES and c.status == "True" for c in status.conditions)
 
 
-def scheduler_word(census: Census) -> Ending | None:
-    """What a scheduler that ended with everything archived said of the job."""
+def scheduler_word(census: Census, progress: Progress | None) -> Ending | None:
+    """What a scheduler that ended with everything archived said of the job; where its last words are lost, what it said
+    when it was last asked."""
     pod = census.single("scheduler")
-    if pod is None or pod.phase is not PodPhase.SUCCEEDED or pod.exit is None:
+    if pod is None or pod.phase is not PodPhase.SUCCEEDED:
         return None
-    said = json_object(pod.exit.message)
-    phase = said.get("phase")
-    if phase not in ENDED_PHASES:
-        return None
-    message, last = last_words(pod.exit.message), _last(said, str(phase), pod.ended_at)
-    if phase == "Complete":
+    message = pod.exit.message if pod.exit is not None else ""
+    said = json_object(message)
+    if said.get("phase") in ENDED_PHASES:
+        return _ending(_last(said, str(said["phase"]), pod.ended_at), last_words(message))
+    if progress is not None and finishing(progress):
+        return _ending(progress, last_words(progress.reason))
+    return None
+
+
+def _ending(last: Progress, message: str) -> Ending:
+    if last.phase == "Complete":
         return Ending(True, reasons.STEPS_DONE, message or f"all {last.steps_done} steps are done", last)
     return Ending(False, reasons.TRAINING_FAILED, message or "the scheduler ended the job", last)
 
 
 def _last(said: Mapping[str, object], phase: str, at: float) -> Progress:
     """What the report says, as a last answer; what it lacks is 0."""
-    lag = said.get("lag")
-    least, mean, most = (
-        (_number(lag.get(name)) for name in ("min", "mean", "max")) if isinstance(lag, dict) else (0, 0, 0)
-    )
+    given = said.get("lag")
+    lag = given if isinstance(given, dict) else {}
+    least, mean, most = (_number(lag.get(name)) for name in ("min", "mean", "max"))
     return Progress(
         at=at,
         phase=phase,

@@ -75,7 +75,7 @@ def _look_after(observed: Observed, census: Census, wanted: Wanted, timings: Tim
     )
     scene = Scene(observed, census, wanted, trainers, timings)
     budgets = Budgets.of(status)
-    word = scheduler_word(census)
+    word = scheduler_word(census, progress)
     if word is not None:
         return _end(scene, budgets, word)
     if wanted.suspend:

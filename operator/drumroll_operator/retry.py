@@ -27,33 +27,30 @@ class Tried:
     """What is left to do of a list of actions."""
 
     now: tuple[Action, ...]
-    held: tuple[Failure, ...]
-    """Failures that hold back actions which are wanted."""
     later: tuple[float, ...]
-    """When the held ones are due."""
+    """When those are due that must wait after a failure."""
     failures: tuple[Failure, ...]
-    """Failures of wanted actions, held or about to be tried again, the most important first."""
+    """Failures of wanted actions, waiting or about to be tried again, the most important first."""
 
 
 def due(wanted: Sequence[Action], observed: Observed, timings: Timings) -> Tried:
     """Take out what must wait."""
     failures = {failure.key: failure for failure in observed.failures}
     now: list[Action] = []
-    held: list[Failure] = []
+    later: list[float] = []
     creates_wait = False
     for action in wanted:
         failure = failures.get(action.key)
         waits = failure is not None and observed.now < retry_at(failure, timings)
         if failure is not None and waits:
-            held.append(failure)
+            later.append(retry_at(failure, timings))
         if isinstance(action, Apply) and waits:
             creates_wait = creates_wait or not _stands(action, observed.applied)
         if isinstance(action, CreatePod):
             waits = creates_wait = creates_wait or waits
         if not waits:
             now.append(action)
-    later = tuple(retry_at(failure, timings) for failure in held)
-    return Tried(tuple(now), tuple(held), later, _of(wanted, failures.values()))
+    return Tried(tuple(now), tuple(later), _of(wanted, failures.values()))
 
 
 def _stands(action: Apply, applied: Iterable[Applied]) -> bool:

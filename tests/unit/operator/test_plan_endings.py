@@ -63,6 +63,16 @@ def test_a_job_that_its_scheduler_fails_has_failed_with_its_reason() -> None:
     assert lab.status.restarts == []
 
 
+def test_a_scheduler_whose_last_words_are_lost_has_said_the_same_before() -> None:
+    lab = laboratory(steps=1)
+    lab.train()
+    lab.operator.observe()
+    lab.kubelet.finish(lab.pod("scheduler"), 0)
+    lab.settle()
+    assert lab.said("Complete") == ("True", "StepsDone")
+    assert lab.status.step == 1
+
+
 def test_a_scheduler_that_ends_without_a_word_is_started_again() -> None:
     lab = laboratory()
     lab.kubelet.finish(lab.pod("scheduler"), 0, message="bye")
@@ -238,65 +248,3 @@ def test_a_job_that_stalls_fails_and_one_that_samples_does_not() -> None:
     assert lab.status.phase == "Running"
     lab.pass_time(120)
     assert lab.said("Failed") == ("True", "StallDeadlineExceeded")
-
-
-# -- cleaning up -----------------------------------------------------------------------------------------------------
-
-
-def test_after_success_ended_pods_stay_an_hour_and_the_store_goes_at_once() -> None:
-    lab = Laboratory()
-    lab.settle(seconds=1.0, train=True)
-    lab.settle()
-    assert lab.names("store") == []
-    lab.clock.now += 3590.0
-    lab.settle()
-    assert len(lab.names()) == 4
-    lab.clock.now += 20.0
-    lab.settle()
-    assert lab.names() == []
-    assert lab.status.phase == "Complete"
-
-
-def test_after_failure_the_store_stays_as_long_as_asked_and_the_job_goes_last() -> None:
-    keep = {"podsSeconds": 100, "storeSeconds": 50, "jobSeconds": 200}
-    lab = laboratory(cleanup={"onFailure": keep})
-    lab.kubelet.finish(lab.pod("trainer"), 2, message="no")
-    lab.settle()
-    assert lab.names() == ["demo-store", "demo-trainer-0"]
-    lab.clock.now += 51.0
-    lab.settle()
-    assert lab.names() == ["demo-trainer-0"]
-    lab.clock.now += 50.0
-    lab.settle()
-    assert lab.names() == []
-    lab.clock.now += 100.0
-    lab.settle()
-    assert ("RLJob", NAMESPACE, "demo") not in lab.api.objects
-
-
-def test_the_scheduler_outlives_the_workers_of_a_job_that_failed() -> None:
-    lab = laboratory()
-    lab.kubelet.finish(lab.pod("rollout"), 2, message="no")
-    lab.operator.catch_up()
-    lab.operator.reconcile()
-    assert lab.pod("trainer")["metadata"].get("deletionTimestamp")
-    assert "deletionTimestamp" not in lab.pod("scheduler")["metadata"]
-    lab.settle()
-    assert "demo-scheduler" not in lab.names()
-
-
-# -- statuses that others wrote --------------------------------------------------------------------------------------
-
-
-def test_an_end_survives_a_status_that_cannot_be_read_whole() -> None:
-    lab = Laboratory()
-    lab.settle(seconds=1.0, train=True)
-
-    def spoil(raw: dict[str, Any]) -> None:
-        raw["status"] |= {"step": -3, "aFieldOfTomorrow": {"x": 1}}
-
-    lab.api.edit(type(PODS)("RLJob", "drumroll.dev/v1alpha1", "rljobs"), NAMESPACE, "demo", spoil)
-    lab.start_operator()
-    lab.settle()
-    assert lab.job["status"]["phase"] == "Complete"
-    assert not [action for action in lab.operator.done if isinstance(action, CreatePod)]
