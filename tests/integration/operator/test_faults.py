@@ -73,8 +73,11 @@ async def test_rights_in_the_namespace_are_enough_k8(
         await stage.until_running()
         assert operator.health.unready() == {}
         assert operator.health.dead() == {}
-        events = await stage.all(EVENTS)
-        assert any(event["reason"] == "Ready" for event in events)
+
+        async def told() -> bool:
+            return any(event["reason"] == "Ready" for event in await stage.all(EVENTS))
+
+        await eventually(told)
         await stage.complete()
         await stage.until_phase("Complete")
     said = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
