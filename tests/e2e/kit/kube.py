@@ -114,9 +114,9 @@ class Kube:
         query = f"?labelSelector={urllib.request.quote(selector)}" if selector else ""  # type: ignore[attr-defined]
         return self.items(f"/api/v1/namespaces/{namespace}/pods{query}")
 
-    def execute(self, namespace: str, pod: str, *command: str, text: str | None = None, check: bool = True) -> str:
+    def execute(self, namespace: str, pod: str, *command: str, text: str | None = None, **options: Any) -> str:
         """A command in a running pod's container: what it says."""
-        return self.kubectl("exec", "-i", "-n", namespace, pod, "--", *command, text=text or "", check=check)
+        return self.kubectl("exec", "-i", "-n", namespace, pod, "--", *command, text=text or "", **options)
 
 
 def patiently(look: Callable[[], T], deadline_s: float, what: Callable[[], str] | str) -> T:

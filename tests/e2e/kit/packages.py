@@ -16,7 +16,9 @@ from kit.shell import run
 PACKAGES = Path("/opt/drumroll-e2e/site-packages")
 CACHE = Path.home() / ".cache" / "drumroll" / "e2e"
 _KEPT = 2
-_NOT_COMPILED = r"/(tests?|testing|torch/_inductor|torch/testing|transformers/models/(?!auto|llama|encoder_decoder)\w+)/"
+_NOT_COMPILED = (
+    r"/(tests?|testing|torch/_inductor|torch/testing|transformers/models/(?!auto|llama|encoder_decoder)\w+)/"
+)
 """What no process of a job imports, and is much."""
 
 
@@ -46,7 +48,20 @@ def _compiled() -> Path:
             run(["cp", "--archive", source, new], deadline_s=1200)
         # One broken file, such as a template of code, must not stop the others.
         clean = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        compiling = ["-m", "compileall", "-q", "-j", "2", "-x", _NOT_COMPILED, "-s", str(new), "-p", str(PACKAGES), str(new)]
+        compiling = [
+            "-m",
+            "compileall",
+            "-q",
+            "-j",
+            "2",
+            "-x",
+            _NOT_COMPILED,
+            "-s",
+            str(new),
+            "-p",
+            str(PACKAGES),
+            str(new),
+        ]
         run([sys.executable, *compiling], env=clean, check=False, deadline_s=1800)
         new.rename(folder)
     os.utime(folder)

@@ -163,9 +163,10 @@ class Workbench:
         patiently(lambda: is_true(place.kube.get(pod), "Ready"), SLOW_S, lambda: f"workbench ready\n{place.story()}")
         return cls(place)
 
-    def run(self, *command: str, text: str | None = None, check: bool = True) -> str:
+    def run(self, *command: str, text: str | None = None, check: bool = True, deadline_s: float = SLOW_S) -> str:
         """A command in the pod."""
-        return self.place.kube.execute(self.place.namespace, "workbench", *command, text=text, check=check)
+        options: dict[str, Any] = {"text": text, "check": check, "deadline_s": deadline_s}
+        return self.place.kube.execute(self.place.namespace, "workbench", *command, **options)
 
     def python(self, code: str, *arguments: str) -> str:
         """A Python program in the pod."""
@@ -186,7 +187,9 @@ class Workbench:
 
 def _job_story(job: Object) -> str:
     status = job.get("status", {})
-    lines = [f"--- rljob {job['metadata']['name']}: {json.dumps({k: v for k, v in status.items() if k != 'conditions'})}"]
+    lines = [
+        f"--- rljob {job['metadata']['name']}: {json.dumps({k: v for k, v in status.items() if k != 'conditions'})}"
+    ]
     for condition in status.get("conditions", []):
         lines.append("    {type}={status} {reason}: {message}".format(**{"reason": "", "message": "", **condition}))
     return "\n".join(lines)
