@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from drumroll.api.storage import Stream
 
 JOB_NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-STORE_URL_PATTERN = r"^rediss?://([A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?(/[0-9]{0,3})?$"
+STORE_URL_PATTERN = r"^rediss?://([A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}/?$"
 
 
 DATA_SOURCE_RULES: tuple[Rule["DataSource"], ...] = (

@@ -145,7 +145,7 @@ async def entries_added(store: EmbeddedStore) -> int:
     """How many entries its sample stream ever had."""
     reply = await command(store.connect("scheduler"), "XINFO", "STREAM", f"drumroll:{{{UID}}}:samples")
     values = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-    return int(values.get(b"entries-added", values.get("entries-added", 0)))
+    return int(values[b"entries-added" if b"entries-added" in values else "entries-added"])
 
 
 def check_all_trained_once(world: Any) -> None:

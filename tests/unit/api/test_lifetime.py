@@ -62,7 +62,7 @@ def test_objects_that_hold_such_rules_are_always_there() -> None:
         ({"spec.trainer.image": "r/i:2", "spec.seed": 4}, ["spec.seed", "spec.trainer.image"]),
         ({"spec.reward.function": "m:f", "spec.reward.type": "function"}, ["spec.reward.type", "spec.reward.function"]),
         ({"spec.trainer.podTemplatePatch": {}}, ["spec.trainer.podTemplatePatch"]),
-        ({"spec.stream": {"url": "redis://s"}}, ["spec.stream.url"]),
+        ({"spec.stream": {"url": "redis://s:1"}}, ["spec.stream.url"]),
     ],
 )
 def test_refused_changes(changes: dict[str, Any], fields: list[str], job_text: Callable[..., str]) -> None:

@@ -67,6 +67,14 @@ def test_a_store_that_is_too_small_is_told_the_size_that_would_do(job_text: Call
     assert not parse_jobs(job_text({"spec.stream.embedded.maxBytes": "32Mi"}), "job.yaml").problems
 
 
+@pytest.mark.parametrize("url", ["redis://store", "redis://store:6379/3", "redis://u:p@store:6379", "rediss://[::1]"])
+def test_an_address_that_a_part_of_would_be_ignored_is_refused(url: str, job_text: Callable[..., str]) -> None:
+    """A store's address is host and port; another database than 0 would be left aside in silence."""
+    (problem,) = parse_jobs(job_text({"spec.stream": {"url": url}}), "job.yaml").problems
+    assert problem.message.startswith("not the address of a Redis or Valkey: write redis://host:port")
+    assert not parse_jobs(job_text({"spec.stream": {"url": "rediss://[::1]:6379/"}}), "job.yaml").problems
+
+
 def test_models_made_in_python_keep_the_same_rules() -> None:
     with pytest.raises(ValidationError, match="an embedded store makes its own users"):
         Stream(secret_ref="users")
