@@ -173,3 +173,10 @@ def test_the_users_rights_are_those_that_doctor_asks_for() -> None:
         verbs = re.findall(r"\b(get|list|watch|create|patch|delete)\b", rights)
         told |= {(verb, resource) for resource in re.findall(r"`([a-z/]+)`", rights) for verb in verbs}
     assert {(right.verb, right.resource) for right in RIGHTS} <= told
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
+def test_every_file_of_this_repository_that_is_named_exists(page: Path) -> None:
+    for line in lines(page):
+        for path in re.findall(r"(?<![\w/])(?:examples|deploy|docs)/[\w./-]+", line):
+            assert (ROOT / path.rstrip(".")).exists(), f"{path} in {line!r}"
