@@ -1,5 +1,6 @@
 """Whole jobs on a real cluster, as a platform team and its users run them. See `kit.session` for which cluster."""
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -7,8 +8,8 @@ import pytest
 from kit.jobs import SPEC, ClusterJob, unique
 from kit.merging import merged
 from kit.place import Place
-from kit.session import Cluster, close_run, open_cluster, take_ownership
-from kit.turns import turn
+from kit.session import OWNER, Cluster, close_run, open_cluster, take_ownership
+from kit.turns import Finished, turn
 
 _PLACES = pytest.StashKey[list[Place]]()
 _CLUSTER = pytest.StashKey[Cluster]()
@@ -22,6 +23,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
         close_run()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests about the whole run come last."""
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -45,8 +51,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _turn(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[None]:
+    finished = Finished(os.environ[OWNER])
+    if request.node.get_closest_marker("last"):
+        first = [item for item in request.session.items if not item.get_closest_marker("last")]
+        finished.wait_for(item.nodeid for item in first if "cluster" in item.fixturenames)
     with turn(alone=request.node.get_closest_marker("alone") is not None):
         yield
+    finished.add(request.node.nodeid)
 
 
 @pytest.fixture

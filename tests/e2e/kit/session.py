@@ -111,7 +111,7 @@ def _bring_up(tools: Path) -> Node:
     """The node, up: this run's, or one that was kept, or a new one."""
     node = Node.of(tools)
     owner = _read().get("owner")
-    if node.is_up and owner in (os.environ[OWNER], "kept"):
+    if node.is_up and (owner == "kept" or _runs(owner)):
         return node
     if node.is_up:
         node.down()  # Left by a run that was killed.
@@ -121,6 +121,11 @@ def _bring_up(tools: Path) -> Node:
     _write({"owner": os.environ[OWNER], "node": True})
     node.up()
     return node
+
+
+def _runs(owner: str | None) -> bool:
+    """Whether that test run goes on."""
+    return owner is not None and Path(f"/proc/{owner}").exists()
 
 
 def _furnish(kube: Kube, node: Node | None) -> Cluster:
@@ -141,7 +146,7 @@ def _furnish(kube: Kube, node: Node | None) -> Cluster:
         bench = Workbench.open(place, images.of("trainer"))
         prepare(bench)
         _write({"owner": os.environ[OWNER], "node": node is not None, "tag": images.tag})
-    elif found.get("owner") != os.environ[OWNER]:
+    elif not _runs(found.get("owner")):
         _write({**found, "owner": os.environ[OWNER]})
     return Cluster(kube, node, images, release, Workbench(place))
 
