@@ -82,11 +82,11 @@ async def _seen(look: Callable[[], Awaitable[T]]) -> T | Unseen:
 
 async def _served(cluster: Cluster) -> frozenset[str]:
     """Paths of the spec of the served RLJob; everyone may read this."""
-    document = await cluster.get(f"/openapi/v3/apis/{GROUP}/{VERSION}")
-    for name, schema in document["components"]["schemas"].items():
+    document = await cluster.find(f"/openapi/v3/apis/{GROUP}/{VERSION}")
+    for name, schema in ((document or {}).get("components") or {}).get("schemas", {}).items():
         if name.endswith(".RLJob"):
             return sightings.field_paths(schema["properties"]["spec"], "spec")
-    raise ClusterRefusal("the cluster does not know RLJobs", code=404)
+    raise ClusterRefusal("the cluster does not know RLJobs, or only since a moment ago", code=404)
 
 
 async def _rights(cluster: Cluster) -> Mapping[Right, bool]:
