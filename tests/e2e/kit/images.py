@@ -13,6 +13,7 @@ from kit.node import Node
 from kit.packages import CACHE, PACKAGES
 from kit.shell import run
 
+PREFIX = "localhost/drumroll-"
 ROLES = ("operator", "scheduler", "rollout", "trainer")
 _KEPT = 3
 """Archives of earlier states of the code that stay in the cache."""
@@ -36,7 +37,7 @@ class Images:
 
 def provide(node: Node, root: Path) -> Images:
     """Build the images of the checkout at `root`, unless that has been done, and load them into the cluster."""
-    images = Images("localhost/drumroll-", _key(node, root))
+    images = Images(PREFIX, _key(node, root))
     archive = CACHE / f"{images.tag}.tar"
     if not archive.exists():
         _build(node, root, images)

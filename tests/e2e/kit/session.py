@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.images import Images, provide
+from kit.images import PREFIX, Images, provide
 from kit.jobs import prepare
 from kit.kube import Kube, Object
 from kit.node import STATE, Node
@@ -91,6 +91,7 @@ def open_cluster() -> Iterator[Cluster]:
 def close_run() -> None:
     """At the end of the run, in its first process: end the cluster, if this run brought it up."""
     found = _read()
+    shutil.rmtree(STATE / f"finished-{os.environ.get(OWNER)}", ignore_errors=True)
     if found.get("owner") != os.environ.get(OWNER):
         return
     tools = os.environ.get("DRUMROLL_CLUSTER")
@@ -130,13 +131,15 @@ def _runs(owner: str | None) -> bool:
 
 def _furnish(kube: Kube, node: Node | None) -> Cluster:
     """Images, the operator, a workbench, and the files that jobs start from."""
+    found = _read()
     if node:
-        images = provide(node, ROOT)
+        # A run stays with the code that it began with.
+        going_on = found.get("tag") and _runs(found.get("owner"))
+        images = Images(PREFIX, found["tag"]) if going_on else provide(node, ROOT)
     else:
-        prefix = os.environ.get("DRUMROLL_E2E_IMAGE_PREFIX", "localhost/drumroll-")
+        prefix = os.environ.get("DRUMROLL_E2E_IMAGE_PREFIX", PREFIX)
         images = Images(prefix, os.environ.get("DRUMROLL_E2E_IMAGE_TAG", "dev"))
     release = Release(kube, images, ROOT / "deploy/helm/drumroll")
-    found = _read()
     place = Place(kube, "drumroll-e2e")
     if found.get("tag") != images.tag:
         _make_volume(kube, node, images)
