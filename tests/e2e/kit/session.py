@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from kit.images import PREFIX, Images, provide
@@ -22,7 +22,10 @@ from kit.node import STATE, Node
 from kit.place import USER, Place, Workbench, make_place, restricted_pod
 from kit.release import Release
 
+from drumroll.testing import eventually_sync
+
 ROOT = Path(__file__).parents[3]
+OTHER_RUN_S = 3600.0
 OWNER = "DRUMROLL_E2E_OWNER"
 """Pid of the test run that a cluster belongs to."""
 _SESSION = STATE / "session.json"
@@ -70,8 +73,7 @@ def open_cluster() -> Iterator[Cluster]:
     if "KUBECONFIG" not in os.environ and tools is None:
         pytest.skip("set KUBECONFIG, or DRUMROLL_CLUSTER to the folder of a cluster's up.sh")
     STATE.mkdir(parents=True, exist_ok=True)
-    with (STATE / "up.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _lock():
         node = None if "KUBECONFIG" in os.environ else _bring_up(Path(str(tools)))
         environment = node.environment if node else dict(os.environ)
         kubectl = str(node.binaries / "kubectl") if node else shutil.which("kubectl")
@@ -86,6 +88,25 @@ def open_cluster() -> Iterator[Cluster]:
         yield cluster
     finally:
         kube.close()
+
+
+@contextlib.contextmanager
+def _lock() -> Iterator[None]:
+    """For this process alone, once no other run has the cluster: there is one at a time."""
+
+    def mine() -> IO[str] | None:
+        lock = (STATE / "up.lock").open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        owner = _read().get("owner")
+        if owner == os.environ[OWNER] or not _runs(owner):
+            return lock
+        lock.close()
+        return None
+
+    held = eventually_sync(mine, OTHER_RUN_S, "the other run's end", pause_s=1.0)
+    assert held is not None
+    with held:
+        yield
 
 
 def close_run() -> None:
@@ -112,7 +133,7 @@ def _bring_up(tools: Path) -> Node:
     """The node, up: this run's, or one that was kept, or a new one."""
     node = Node.of(tools)
     owner = _read().get("owner")
-    if node.is_up and (owner == "kept" or _runs(owner)):
+    if node.is_up and owner in ("kept", os.environ[OWNER]):
         return node
     if node.is_up:
         node.down()  # Left by a run that was killed.
@@ -134,7 +155,7 @@ def _furnish(kube: Kube, node: Node | None) -> Cluster:
     found = _read()
     if node:
         # A run stays with the code that it began with.
-        going_on = found.get("tag") and _runs(found.get("owner"))
+        going_on = found.get("tag") and found["owner"] == os.environ[OWNER]
         images = Images(PREFIX, found["tag"]) if going_on else provide(node, ROOT)
     else:
         prefix = os.environ.get("DRUMROLL_E2E_IMAGE_PREFIX", PREFIX)
@@ -149,7 +170,7 @@ def _furnish(kube: Kube, node: Node | None) -> Cluster:
         bench = Workbench.open(place, images.of("trainer"))
         prepare(bench)
         _write({"owner": os.environ[OWNER], "node": node is not None, "tag": images.tag})
-    elif not _runs(found.get("owner")):
+    elif found["owner"] != os.environ[OWNER]:
         _write({**found, "owner": os.environ[OWNER]})
     return Cluster(kube, node, images, release, Workbench(place))
 
