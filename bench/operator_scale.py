@@ -247,6 +247,13 @@ def total(metrics: dict[str, float], name: str, **labels: str) -> float:
     )
 
 
+def mean(before: dict[str, float], after: dict[str, float], name: str, **labels: str) -> float:
+    """Of a histogram's observations between two scrapes."""
+    name = f"drumroll_operator_{name}"
+    count = total(after, f"{name}_count", **labels) - total(before, f"{name}_count", **labels)
+    return (total(after, f"{name}_sum", **labels) - total(before, f"{name}_sum", **labels)) / max(count, 1.0)
+
+
 def job(index: int) -> Raw:
     """Ten pods on fake nodes."""
     patch = {
@@ -388,6 +395,8 @@ class Bench:
         names = [name for name in times.pods if "-rollout-" in name]
         chosen = random.Random(1).sample(names, min(args.events, len(names)))
         told: dict[str, float] = {}
+        answered: list[float] = []
+        before = await self.operator.metrics()
         begun = time.monotonic()
         for index, name in enumerate(chosen):
             await asyncio.sleep(max(0.0, begun + index / args.event_rate - time.monotonic()))
@@ -398,9 +407,20 @@ class Bench:
             await self.admin._call(
                 "patch", "PATCH", PODS, NAMESPACE, name, subresource="status", body={"status": status}, media=merge
             )
+            answered.append(time.monotonic() - told[uid])
         await eventually(lambda: all(uid in times.leaving for uid in told), 60.0, "all evicted pods are replaced")
         reactions = [times.leaving[uid] - at for uid, at in told.items()]
         self.latency(f"evicted at {args.event_rate:g}/s: event -> deletion seen", reactions, "p99 < 1 s")
+        seconds = time.monotonic() - begun
+        self.row("  evictions really made", f"{len(told) / seconds:.1f} a second")
+        self.latency("  of it: the API server's answer to the event", answered)
+        after = await self.operator.metrics()
+        for what, name, labels in (
+            ("  of it: wait for a worker", "queue_wait_seconds", {}),
+            ("  of it: the operator's deletion", "action_seconds", {"action": "DeletePod", "result": "ok"}),
+            ("  one reconcile, all its calls", "reconcile_seconds", {"result": "ok"}),
+        ):
+            self.row(what, f"mean {mean(before, after, name, **labels) * 1e3:.0f} ms")
         await eventually(lambda: len(times.pods) == args.jobs * 10, 60.0, "as many pods as before")
 
     async def rest(self) -> None:

@@ -41,7 +41,8 @@ async def load_configuration(kubeconfig: str | None = None) -> Configuration:
     Raises:
         UserError: there is none of these, or the file cannot be read.
     """
-    configuration = Configuration()
+    # Else every request looks for proxies and passwords in files, in a thread; a kubeconfig's own proxy counts.
+    configuration = Configuration(client_session_kwargs={"trust_env": False})
     try:
         if kubeconfig is None:
             try:
