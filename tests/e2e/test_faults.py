@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from kit.jobs import SLOWLY, ClusterJob
+from kit.merging import merged
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -17,7 +18,7 @@ def slow_job(make_job: Callable[..., ClusterJob]) -> Callable[..., ClusterJob]:
     """A job of ten steps of about two seconds, checkpoints at 4, 8 and 10."""
 
     def make(name: str = "job", **changes: Any) -> ClusterJob:
-        rollout = {"engine": {"replay": SLOWLY}, **changes.pop("rollout", {})}
+        rollout = merged({"engine": {"replay": SLOWLY}}, changes.pop("rollout", {}))
         return make_job(name, steps=10, rollout=rollout, trainer={"checkpoint": {"everySteps": 4}}, **changes)
 
     return make
@@ -60,7 +61,8 @@ def test_an_evicted_rollout_pod_comes_back_at_no_charge(slow_job: Callable[..., 
 
 @QUICK
 def test_a_trainer_killed_between_step_and_checkpoint_loses_no_step(slow_job: Callable[..., ClusterJob]) -> None:
-    job = slow_job().apply()
+    # Slower still: it has to be killed before the checkpoint of step 8.
+    job = slow_job(rollout={"engine": {"replay": {**SLOWLY, "stepSeconds": 0.6}}}).apply()
     job.wait_for_step(5)
     killed = job.kill("trainer-0")
     job.wait_for_pod("trainer-0", other_than=killed, ready=False)
