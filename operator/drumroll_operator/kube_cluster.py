@@ -7,7 +7,7 @@ with Retry-After) is waited for if the wait is short, else the error carries it 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from typing import Any, TypedDict
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -17,7 +17,8 @@ from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config.config_exception import ConfigException
 
 from drumroll.errors import UserError
-from drumroll_operator.cluster import FIELD_MANAGER, KINDS, STATUS_MANAGER, Access, ApiError, Kind, Page, Raw
+from drumroll_operator.calls import Call
+from drumroll_operator.cluster import FIELD_MANAGER, KINDS, STATUS_MANAGER, Access, Kind, Page, Raw
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
@@ -96,7 +97,7 @@ class KubeCluster:
 
     async def _told(self, path: str, key: str) -> list[Raw]:
         """A part of what the API server tells of itself; nothing where it does not know the path."""
-        call = _Call("get", path, "", "")
+        call = Call("get", path, "", "")
         try:
             async with await self._send("GET", path) as response:
                 found: list[Raw] = json.loads(await response.read())[key] if response.status == 200 else []
@@ -131,7 +132,7 @@ class KubeCluster:
             "timeoutSeconds": str(int(timeout_s)),
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=SILENCE_S)
-        call = _Call("watch", kind.plural, namespace or "", "")
+        call = Call("watch", kind.plural, namespace or "", "")
         try:
             response = await self._send("GET", _path(kind, namespace, "", query), timeout=timeout)
             async with response:
@@ -221,7 +222,7 @@ class KubeCluster:
     ) -> Raw:
         """One request, again where the server asks for a short wait."""
         resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
-        call = _Call(verb, resource, namespace or "", name or about)
+        call = Call(verb, resource, namespace or "", name or about)
         path = _path(kind, namespace, f"{name}/{subresource}" if subresource else name, query or {})
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -258,43 +259,6 @@ class KubeCluster:
         )
         response: aiohttp.ClientResponse = answer.response
         return response
-
-
-class _Named(TypedDict):
-    verb: str
-    resource: str
-    namespace: str
-    name: str
-
-
-class _Call:
-    """What an error says of a call."""
-
-    def __init__(self, verb: str, resource: str, namespace: str, name: str) -> None:
-        self._named: _Named = {"verb": verb, "resource": resource, "namespace": namespace, "name": name}
-
-    def refused(self, code: int, content: bytes, retry_after: str | None = None) -> ApiError:
-        """The error of a Status object, or of whatever else came."""
-        try:
-            status = json.loads(content)
-        except ValueError:
-            status = {}
-        if not isinstance(status, dict) or status.get("kind") != "Status":
-            status = {"message": content[:500].decode("utf-8", "replace").strip() or "no message"}
-        details = status.get("details") or {}
-        seconds = retry_after if retry_after and retry_after.isdigit() else details.get("retryAfterSeconds")
-        return ApiError(
-            str(status.get("message", "")),
-            code=code,
-            reason=str(status.get("reason", "")),
-            causes=tuple(str(cause.get("reason", "")) for cause in details.get("causes") or ()),
-            retry_after_s=float(seconds) if seconds else None,
-            **self._named,
-        )
-
-    def unanswered(self, error: BaseException) -> ApiError:
-        """The error of a broken or silent connection."""
-        return ApiError(str(error) or type(error).__name__, **self._named)
 
 
 def _path(kind: Kind, namespace: str | None, rest: str, query: dict[str, str]) -> str:
