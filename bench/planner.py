@@ -6,6 +6,8 @@
   and a half times generation's, and length sets. Each row prints first come's seconds a step, and what the planner's
   order changes with no, one and eight earlier answers of every prompt; then clairvoyant planning (it knows every
   length) and how much of that gap eight answers close; all of it over repeats with other lengths and other shuffles.
+  In a repeat all orders have the same lengths and the same shuffle, so that each row has the standard error of the
+  paired changes beside it.
   Target: over the rows with theta > 1.5 a median of at least 12 % less with eight earlier answers and 6 % with one; no
   row more than 3 % worse.
 - limits: what a target lag costs, bound 4 at a mean lag of one against a rigid bound of 1, unequal replicas, and the
@@ -58,7 +60,7 @@ Table = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.int64]
 
 PROMPT_TOKENS = 150
-MOST_SAMPLES = 40_000
+MOST_SAMPLES = 24_000
 CYCLE = 16
 
 
@@ -178,8 +180,8 @@ class Row:
     """By number of earlier answers."""
     orders: dict[int, str]
     clairvoyant: float
-    noise: float
-    """Standard error of the change with eight earlier answers, from the repeats; nan for a single one."""
+    noise: dict[int, float]
+    """Standard error of each change, from the paired repeats; nan for a single one."""
 
     @property
     def closed(self) -> float:
@@ -297,7 +299,7 @@ def row_of(point: Point, *, seed: int, repeats: int, known: dict[str, Any], budg
         change={earlier: sum(one.planned_s[earlier] for one in measured) / base - 1.0 for earlier in (0, 1, 8)},
         orders=measured[0].orders,
         clairvoyant=sum(one.clairvoyant_s for one in measured) / base - 1.0,
-        noise=_standard_error([one.planned_s[8] / one.first_come_s for one in measured]),
+        noise={e: _standard_error([one.planned_s[e] / one.first_come_s for one in measured]) for e in (0, 1, 8)},
     )
 
 
@@ -337,7 +339,7 @@ def run_grid(points: list[Point], *, seed: int, repeats: int, known: dict[str, A
         print(
             f"{point.lengths:<10}{point.replicas:>5}{point.bound:>6}{point.group:>6}{point.per_step:>6}{point.trainer:>6}"
             f"{row.theta:>7.2f}{row.first_come_s:>8.2f}{row.bound_s:>8.2f}{changes}{row.clairvoyant:>+8.1%}{closed:>8}"
-            f"  {row.orders[8]} (with 8: +-{row.noise:.1%})",
+            f"  {row.orders[8]} (+-{row.noise[1]:.1%} with 1, +-{row.noise[8]:.1%} with 8)",
             flush=True,
         )
     _verdict(rows)
@@ -359,10 +361,11 @@ def _verdict(rows: list[Row]) -> None:
             if closed
             else ""
         )
-    worst = max(max(row.change.values()) for row in rows)
-    print(f"worst of all rows: {worst:+.1%} (target: at most +3%) {'reached' if worst <= 0.03 else 'MISSED'}")
-    if worst > 0.03:
-        print("  see the standard errors: where a few outliers set the pace, a repeat differs from the next by a tenth")
+    place, earlier = max(((row, e) for row in rows for e in row.change), key=lambda one: one[0].change[one[1]])
+    worst, error = place.change[earlier], place.noise[earlier]
+    verdict = "reached" if worst <= 0.03 else "MISSED" if not worst - 2 * error <= 0.03 else "within two errors of it"
+    print(f"worst of all rows: {worst:+.1%} +- {error:.1%} (target: at most +3%) {verdict}")
+    print(f"  {place.point}, {earlier} earlier, {place.orders[earlier]}")
 
 
 def run_limits(*, seed: int, known: dict[str, Any], quick: bool) -> dict[str, float]:

@@ -27,6 +27,10 @@ def simulate(
     lengths: Annotated[
         Path | None, typer.Option("--lengths", metavar="FILE", help="CSV or JSONL with answer lengths: tokens, row.")
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option("--history", metavar="PATH", help="Earlier answers for the planner: a run directory, or a file."),
+    ] = None,
     prompts: Annotated[
         int | None, typer.Option("--prompts", min=1, help="So many prompts, instead of reading the data set.")
     ] = None,
@@ -43,8 +47,9 @@ def simulate(
 ) -> None:
     """Simulate a job with the scheduler's own policy, and print its times beside the lower bounds.
 
-    Nothing is started. Without --costs and --lengths the figures are those of a preset and of drawn answers: good
-    for comparing, not for promising.
+    Nothing is started. The order is the scheduler's own: a seeded shuffle, unless --history tells answers apart.
+    Without --costs and --lengths the figures are those of a preset and of drawn answers: good for comparing, not for
+    promising.
 
     Examples:
 
@@ -60,7 +65,7 @@ def simulate(
 
     chosen = choose_job(file, job, lambda message: typer.echo(message, err=True))
     source_dir = Path.cwd() if file == "-" else Path(file).resolve().parent
-    sim_job = build(chosen, source_dir, Wanted(planner, costs, lengths, prompts, steps, kv_tokens, seed))
+    sim_job = build(chosen, source_dir, Wanted(planner, costs, lengths, prompts, steps, kv_tokens, seed, history))
     own = sim_job.num_replicas
     sizes = parse_sizes(replicas) if replicas is not None else [own]
     more = own + max(1, gpus // chosen.spec.rollout.tensor_parallel_size)
@@ -84,6 +89,7 @@ def _mode(job: "SimJob") -> Any:
 def _report(
     console: Any, job: "SimJob", shown: list["Point"], own: "Point", more: "Point", gpus: int, mode: str
 ) -> None:
+    from drumroll_planner.asp import AspPlan
     from drumroll_planner.sim.scaling import more_sentence, plateau_sentence
 
     costs = job.replica_costs[0]
@@ -94,6 +100,10 @@ def _report(
         f"Mode: {mode}.",
         highlight=False,
     )
+    if isinstance(job.plan, AspPlan):
+        choice = job.plan.explanation.choice
+        order = "a seeded shuffle" if choice.shape is None else str(choice.shape)
+        console.print(f"Order: {order}; {choice.reason}.", highlight=False)
     console.print(_table(shown))
     console.print("Seconds a step; no schedule gets below the bounds; left: share of the time above the largest.")
     console.print(plateau_sentence(shown), highlight=False)

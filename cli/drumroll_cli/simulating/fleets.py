@@ -2,14 +2,15 @@
 
 import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from drumroll_planner.cost_presets import DEFAULT, preset, preset_names
+from drumroll_planner.asp import AspPlan
 from drumroll_planner.costs import CostModel
-from drumroll_planner.plan import PassInputs
+from drumroll_planner.lengths import Prompts
+from drumroll_planner.plan import PassInputs, PassPlan
 from drumroll_planner.planners import build_planner
 from drumroll_planner.rules import Rules
 from drumroll_planner.sim import SimJob
@@ -20,6 +21,7 @@ from drumroll import data
 from drumroll.api.spec import RLJob, RLJobSpec
 from drumroll.errors import UserError
 from drumroll.job import Endpoints, Layout, ResolvedJob
+from drumroll_cli.planning.deciding import costs_of, models_of, plan_of
 
 _MANY = 1_000_000
 """Larger fleets than this are a slip."""
@@ -38,6 +40,8 @@ class Wanted:
     """Steps to simulate at most."""
     kv_tokens: int | None
     seed: int
+    history: Path | None = None
+    """Earlier answers for the planner to learn from."""
 
 
 def parse_sizes(text: str) -> list[int]:
@@ -59,32 +63,6 @@ def parse_sizes(text: str) -> list[int]:
     return sizes
 
 
-def read_costs(spec: RLJobSpec, given: str | None) -> CostModel:
-    """Costs of a file or preset; without either, of the job's replay engine, or the default preset.
-
-    Raises:
-        UserError: there is neither such a file nor such a preset, or the file is not one of costs.
-    """
-    if given is None and spec.rollout.engine.type == "replay":
-        replay = spec.rollout.engine.replay
-        return CostModel(
-            name="replay engine",
-            source="the job file",
-            step_s=max(0.0, replay.step_seconds - replay.step_seconds_per_sequence),
-            sequence_s=replay.step_seconds_per_sequence,
-            publish_pause_s=replay.load_seconds,
-            train_step_s=0.1,
-        )
-    name = given or DEFAULT
-    if name in preset_names():
-        return preset(name)
-    try:
-        return CostModel.from_json(Path(name).read_text(encoding="utf-8"))
-    except OSError as error:
-        known = ", ".join(preset_names())
-        raise UserError(f"--costs: {name} is no file that can be read ({error}), and no preset ({known})") from error
-
-
 def build(job: RLJob, source_dir: Path, wanted: Wanted) -> SimJob:
     """The job as it is simulated, with its own number of replicas.
 
@@ -96,17 +74,17 @@ def build(job: RLJob, source_dir: Path, wanted: Wanted) -> SimJob:
     rules = _rules(job, len(prompts), wanted)
     group = rules.group_size
     lengths = _lengths(spec, wanted, len(prompts), group)
-    inputs = PassInputs(
-        epoch=0, num_prompts=len(prompts), seed=spec.seed, prompt_tokens=prompts, history=lengths.mean(axis=1)
-    )
-    plan = build_planner(wanted.planner or spec.scheduler.planner).plan(inputs)
+    costs = costs_of(spec, wanted.costs, source_dir)
+    plan = _plan(spec, wanted, prompts, rules, costs)
+    if isinstance(plan, AspPlan):
+        rules = replace(rules, target_policy_lag=plan.target_lag)
     rows = np.array([plan.row(ordinal) for ordinal in range(len(plan))], dtype=np.int64)
     return SimJob(
         rules=rules,
         plan=plan,
         lengths=lengths[rows],
         prompt_tokens=prompts[rows],
-        costs=read_costs(spec, wanted.costs),
+        costs=costs,
         num_replicas=spec.rollout.replicas,
         max_concurrent=spec.rollout.max_concurrent_samples,
         chunk_tokens=spec.rollout.engine.max_batched_tokens or 8192,
@@ -114,6 +92,24 @@ def build(job: RLJob, source_dir: Path, wanted: Wanted) -> SimJob:
         share_prefix=spec.rollout.engine.prefix_caching,
         publish_every=spec.weights.publish_every_steps,
         checkpoint_every=spec.trainer.checkpoint.every_steps,
+    )
+
+
+def _plan(spec: RLJobSpec, wanted: Wanted, prompts: npt.NDArray[np.int32], rules: Rules, costs: CostModel) -> PassPlan:
+    """The scheduler's own plan: of the first pass, or, after earlier answers, of the second."""
+    name = wanted.planner or spec.scheduler.planner
+    if name != "asp":
+        history = np.zeros(0, np.float32)
+        inputs = PassInputs(0, len(prompts), spec.seed, prompt_tokens=prompts, history=history)
+        return build_planner(name).plan(inputs)
+    return plan_of(
+        spec,
+        prompts,
+        rules=rules,
+        models=models_of(spec, Prompts.of(prompts), wanted.history),
+        costs=costs,
+        replicas=spec.rollout.replicas,
+        epoch=0 if wanted.history is None else 1,
     )
 
 

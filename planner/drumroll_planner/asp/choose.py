@@ -1,7 +1,8 @@
 """Which order, and which target lag: candidates are simulated on futures drawn from the outlook, and compared.
 
-First come stays unless another order is predicted to save the threshold: where engines are saturated or the trainer is
-the bottleneck, order does harm. Large data sets are chosen for on a sample of them.
+Both are simulated on the same futures, and first come stays, to the last ticket, unless the mean of the paired gains
+is above the threshold and above what chance would give: where engines are saturated or the trainer is the bottleneck,
+order does harm. Large data sets are chosen for on a sample of them.
 """
 
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ _TRIED = 2
 """Shapes that the formulas like best are simulated."""
 _WORTH_SIMULATING = 0.03
 _MOST_STEPS = 128
+_FEWEST_FUTURES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Trial:
     lag_mean: float
     worst: float
     """Time against first come at the job's own target in the worst future: 0.9 is 10 % less."""
+    error: float = 0.0
+    """Standard error of the change against first come at the job's own target, future by future."""
 
     @property
     def name(self) -> str:
@@ -72,6 +76,24 @@ class Choice:
         """The trial of what was chosen."""
         found = [trial for trial in self.trials if (trial.shape, trial.target) == (self.shape, self.target)]
         return found[0] if found else None
+
+
+def is_sure(gains: Sequence[float], threshold: float) -> bool:
+    """Whether paired gains, one a future, are above the threshold on average, and above chance.
+
+    Chance: twice their standard error, or three times for two futures (one-sided 90 % of Student's t is 1.9 for three
+    and 3.1 for two). A single future, or a future with a loss, never suffices.
+    """
+    if len(gains) < _FEWEST_FUTURES or min(gains) <= 0.0:
+        return False
+    times = 3.0 if len(gains) == _FEWEST_FUTURES else 2.0
+    mean = float(np.mean(gains))
+    return mean >= threshold and mean > times * standard_error(gains)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of the mean; 0 for a single value."""
+    return float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else 0.0
 
 
 def shapes(longest_cycle: int, num_steps: int) -> tuple[Shape, ...]:
@@ -113,7 +135,9 @@ class _Bench:
         affordable = choosing.budget_samples // max(1, per_run * self._num_runs(choosing, rules))
         self.num_steps = int(min(in_pass, _MOST_STEPS, max(wanted, affordable)))
         runs = choosing.budget_samples // max(1, per_run * self.num_steps)
-        self.num_futures = int(np.clip(runs // (_TRIED + 2), 1, choosing.num_futures))
+        self.num_futures = int(
+            np.clip(runs // (_TRIED + 2), _FEWEST_FUTURES, max(_FEWEST_FUTURES, choosing.num_futures))
+        )
         generator = np.random.Generator(np.random.PCG64([seed, epoch, _FUTURE_STREAM]))
         size = min(len(outlook), self.num_steps * per_step)
         rows = np.sort(generator.permutation(len(outlook))[:size]).astype(np.int64)
@@ -161,12 +185,16 @@ class _Bench:
         shape = None
         if best is not None:
             other = {target: self.trial(best, target).iteration_s for target in targets}
-            enough = min(other.values()) <= (1.0 - self._choosing.threshold) * min(first.values())
-            at = min(other, key=lambda target: other[target])
-            if enough and self.trial(best, at).worst < 1.0:
+            own, at = (min(times, key=lambda target: times[target]) for times in (first, other))
+            if is_sure(self._gains((best, at), (None, own)), self._choosing.threshold):
                 shape, first = best, other
         limit = (1.0 + self._choosing.target_slack) * min(first.values())
         return shape, min(target for target, seconds in first.items() if seconds <= limit)
+
+    def _gains(self, one: tuple[Shape | None, int], other: tuple[Shape | None, int]) -> list[float]:
+        """Share of time that one candidate saves against another, future by future."""
+        pairs = zip(self._done[one][1], self._done[other][1], strict=True)
+        return [1.0 - _seconds(mine) / max(_seconds(theirs), 1e-9) for mine, theirs in pairs]
 
     def _liked(self, force: Pressure) -> tuple[Shape, ...]:
         """The shapes with the shortest time by formula; none where that is hardly shorter than first come."""
@@ -208,9 +236,10 @@ class _Bench:
             times = [_seconds(result) for result in results]
             own = self._done.get((None, self._rules.target_policy_lag))
             against = times if own is None else [_seconds(result) for result in own[1]]
-            worst = max(one / max(other, 1e-9) for one, other in zip(times, against, strict=True))
+            ratios = [one / max(other, 1e-9) for one, other in zip(times, against, strict=True)]
             lag = float(np.mean([result.lag_mean for result in results]))
-            self._done[shape, target] = Trial(shape, target, float(np.mean(times)), lag, worst), results
+            trial = Trial(shape, target, float(np.mean(times)), lag, max(ratios), standard_error(ratios))
+            self._done[shape, target] = trial, results
         return self._done[shape, target][0]
 
     def _simulate(self, order: Rows, future: Ints, rules: Rules) -> SimResult:
@@ -242,8 +271,10 @@ class _Bench:
             return f"it is predicted to save {gain:.0%} of first come's time, more than the threshold of {threshold}"
         if best is not None:
             own = self._rules.target_policy_lag
-            gain = 1.0 - self.trial(best, own).iteration_s / self.trial(None, own).iteration_s
-            return f"the best other order, {best}, is predicted to save {gain:.1%}: below the threshold of {threshold}"
+            trial = self.trial(best, own)
+            gain = 1.0 - trial.iteration_s / self.trial(None, own).iteration_s
+            low = "below" if gain < self._choosing.threshold else f"+-{trial.error:.1%}, not surely above"
+            return f"the best other order, {best}, is predicted to save {gain:.1%}: {low} the threshold of {threshold}"
         if not self.shapes:
             return "the pass is too short for cycles, or cycles are limited to one step"
         return f"{force.limited_by} (theta {force.theta:.2f}): no order can save {_WORTH_SIMULATING:.0%}"

@@ -103,6 +103,27 @@ def test_a_job_of_the_replay_engine_brings_its_costs_and_lengths(job_file: Path)
     assert "Costs: replay engine (the job file)." in text
 
 
+def test_the_planner_that_is_simulated_is_the_schedulers_own(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text((JOB % "").replace("200}", "4096}").replace("steps: 6", "steps: 32\n  maxPolicyLag: 1"))
+    generator = np.random.default_rng(0)
+    means = generator.normal(5.5, 1.0, 128)
+    lines = [f"{row},{int(np.exp(mean + generator.normal(0, 0.1)))}" for row, mean in enumerate(means) for _ in "12"]
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("\n".join(["row,tokens", *lines]))
+    known = ("simulate", str(job), "--prompts", "128", "--lengths", str(lengths), "--out", str(tmp_path / "out.svg"))
+    text = " ".join(run(*known).stdout.split())
+    assert "Order: a seeded shuffle; nothing is known" in text
+    planned = run(*known, "--history", str(lengths))
+    assert planned.exit_code == 0, planned.output
+    assert "Order: cycles of" in planned.stdout
+    assert "threshold of 8%" in " ".join(planned.stdout.split())
+    seconds = [
+        json.loads(run(*known, "--json", *more).stdout)[0]["stepSeconds"] for more in ((), ("--history", str(lengths)))
+    ]
+    assert seconds[1] < seconds[0]
+
+
 def test_many_samples_are_simulated_in_the_fast_mode(job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drumroll_cli.simulate._FAST_SAMPLES", 10)
     assert "Mode: fast." in " ".join(simulate(job_file).stdout.split())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drumroll_planner.asp import AspPlan, AspPlanner, Choosing, FleetModel, Shape, planfile, pressure, shuffled
-from drumroll_planner.asp.choose import choose, cycle_of, shapes
+from drumroll_planner.asp.choose import choose, cycle_of, is_sure, shapes
 from drumroll_planner.asp.explanation import Explanation
 from drumroll_planner.asp.pressure import window_times
 from drumroll_planner.asp.representative import micro_batches, padding, representativeness
@@ -260,3 +260,19 @@ def test_shapes_fit_the_pass_and_the_limit() -> None:
     assert shapes(8, 100) == (Shape(4, 1), Shape(4, 2), Shape(4, 4), Shape(8, 2), Shape(8, 4), Shape(8, 8))
     assert cycle_of(37, Shape(16, 8)) == 19
     assert FleetModel((CostModel(name="a"), CostModel(name="b"))).resized(3).num_replicas == 3
+
+
+@pytest.mark.parametrize(
+    ("gains", "sure"),
+    [
+        ([0.20, 0.21, 0.19], True),
+        ([0.07, 0.07, 0.07], False),
+        ([0.02, 0.30, 0.03], False),
+        ([0.20, 0.21], True),
+        ([0.05, 0.15], False),
+        ([0.5], False),
+        ([0.4, 0.4, -0.01, 0.4], False),
+    ],
+)
+def test_a_gain_is_trusted_above_the_threshold_and_above_chance(gains: list[float], sure: bool) -> None:
+    assert is_sure(gains, 0.08) is sure
