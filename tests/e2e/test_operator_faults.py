@@ -30,7 +30,7 @@ def _kill_operator(cluster: Cluster) -> None:
 
 @pytest.mark.cluster
 def test_a_restart_of_the_operator_changes_no_pod(make_job: Callable[..., ClusterJob], cluster: Cluster) -> None:
-    job = make_job(steps=12, **SLOW).apply()
+    job = make_job(steps=40, **SLOW).apply()
     job.wait_for_step(2)
     before = job.uids()
     cluster.kube.kubectl("rollout", "restart", "deployment", "-n", cluster.release.namespace)
@@ -46,7 +46,7 @@ def test_a_restart_of_the_operator_changes_no_pod(make_job: Callable[..., Cluste
 def test_an_operator_killed_again_and_again_loses_nothing(
     make_job: Callable[..., ClusterJob], cluster: Cluster
 ) -> None:
-    job = make_job(steps=8, **SLOW).apply()
+    job = make_job(steps=30, **SLOW).apply()
     for _ in range(4):
         cluster.release.wait_until_ready()
         _kill_operator(cluster)
@@ -63,7 +63,7 @@ def _is_ready(cluster: Cluster) -> bool:
 @pytest.mark.cluster_full
 def test_a_restarted_api_server_changes_no_pod(make_job: Callable[..., ClusterJob], cluster: Cluster) -> None:
     node = cluster.require_node()
-    job = make_job(steps=14, **SLOW).apply()
+    job = make_job(steps=40, **SLOW).apply()
     job.wait_for_step(2)
     before = job.uids()
     node.restart_api_server()
@@ -85,7 +85,7 @@ def two_operators(cluster: Cluster) -> Iterator[None]:
 @pytest.mark.usefixtures("two_operators")
 def test_the_second_of_two_operators_takes_over(make_job: Callable[..., ClusterJob], cluster: Cluster) -> None:
     cluster.release.wait_until_ready()
-    job = make_job(steps=14, **SLOW).apply()
+    job = make_job(steps=40, **SLOW).apply()
     job.wait_for_step(2)
     before = job.uids()
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.release.namespace}/leases/drumroll-operator"

@@ -37,7 +37,7 @@ def test_an_upgrade_changes_no_pod_of_a_job(
     make_job: Callable[..., ClusterJob], cluster: Cluster, earlier_chart: Path
 ) -> None:
     cluster.release.install(chart=earlier_chart)
-    job = make_job(steps=14, rollout={"engine": {"replay": SLOWLY}}).apply()
+    job = make_job(steps=40, rollout={"engine": {"replay": SLOWLY}}).apply()
     job.wait_for_step(2)
     before = job.uids()
     cluster.release.install()
