@@ -5,6 +5,9 @@ from collections.abc import Mapping
 
 from drumroll_planner.state import State
 
+_SPARE = 64
+"""Entries of ended leases that may stay besides."""
+
 
 class Clocks:
     """A lease is renewed by its own progress alone; a replica by its heartbeats."""
@@ -14,6 +17,7 @@ class Clocks:
         self.now = 0.0
         self._deadlines: dict[str, float] = {}
         self._due: list[tuple[float, str]] = []
+        """One entry a lease, no later than its deadline; looked at again only then."""
         self._tokens: dict[str, int] = {}
         self._seen: dict[str, float] = {}
         self._silent_at: list[tuple[float, str]] = []
@@ -22,12 +26,16 @@ class Clocks:
     def started(self, lease_id: str) -> None:
         """A lease begins, or gets a full term anew."""
         deadline = self.now + self._term_s
+        if lease_id not in self._deadlines:
+            heapq.heappush(self._due, (deadline, lease_id))
         self._deadlines[lease_id] = deadline
-        heapq.heappush(self._due, (deadline, lease_id))
 
     def ended(self, lease_id: str) -> None:
         self._deadlines.pop(lease_id, None)
         self._tokens.pop(lease_id, None)
+        if len(self._due) > 2 * len(self._deadlines) + _SPARE:
+            self._due = [(deadline, each) for each, deadline in self._deadlines.items()]
+            heapq.heapify(self._due)
 
     def progress(self, lease_id: str, tokens_done: int) -> None:
         """The replica says that it holds the lease and how far it is."""
@@ -44,15 +52,21 @@ class Clocks:
 
     def overdue(self, live: Mapping[str, object]) -> list[str]:
         """Live leases past their deadline, the longest first."""
-        late = []
+        late: dict[str, float] = {}
         while self._due and self._due[0][0] <= self.now:
-            deadline, lease_id = heapq.heappop(self._due)
-            if lease_id in live and self._deadlines.get(lease_id) == deadline:
-                late.append((deadline, lease_id))
-        for entry in late:
+            _, lease_id = heapq.heappop(self._due)
+            deadline = self._deadlines.get(lease_id)
+            if deadline is None or lease_id in late:
+                continue
+            if deadline > self.now:
+                heapq.heappush(self._due, (deadline, lease_id))
+            elif lease_id in live:
+                late[lease_id] = deadline
+        ordered = sorted((deadline, lease_id) for lease_id, deadline in late.items())
+        for entry in ordered:
             # They stay due until the fact that they expired is applied.
             heapq.heappush(self._due, entry)
-        return [lease_id for _, lease_id in late]
+        return [lease_id for _, lease_id in ordered]
 
     def heard(self, replica: str) -> None:
         if replica not in self._seen:

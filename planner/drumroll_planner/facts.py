@@ -1,6 +1,8 @@
 """What each fact does to the state. Total: any fact may come in any state, and replay ends where the run was."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from sys import intern
 from typing import Any
 
 from drumroll_planner import records as r
@@ -90,21 +92,22 @@ def _admit(state: State, ticket_id: TicketId, row: int, predicted_tokens: int) -
 
 
 def _leased(state: State, record: r.Leased) -> None:
-    with_sample(state, record.ticket, record.index, lambda ticket, sample: _lease(state, sample, record))
+    with_sample(state, record.ticket, record.index, lambda ticket, sample: _lease(state, ticket, sample, record))
 
 
-def _lease(state: State, sample: Sample, record: r.Leased) -> None:
+def _lease(state: State, ticket: Ticket, sample: Sample, record: r.Leased) -> None:
+    """Names are shared among leases: a record read from the journal has its own copy of each."""
     state.counters["leased"] += 1
     sample.returned = False
     state.drop_lease(sample)
     lease = Lease(
         record.lease_id,
         record.kind,
-        record.ticket,
+        ticket.id,
         record.index,
         record.attempt,
-        record.replica,
-        record.instance,
+        intern(record.replica),
+        intern(record.instance),
         record.version,
         record.request_id,
         state.entries.newest,
@@ -142,7 +145,7 @@ def _accepted(state: State, record: r.Accepted) -> None:
     if lease is not None and (replica := state.replicas.get(lease.replica)) is not None:
         replica.bad_in_a_row = 0
         state.offenders.discard(replica.name)
-    with_sample(state, record.ticket, record.index, lambda ticket, sample: _accept(state, sample, record))
+    with_sample(state, record.ticket, record.index, lambda ticket, sample: _accept(state, ticket, sample, record))
     ticket = state.tickets.get(record.ticket)
     if ticket is not None and ticket.complete:
         state.completions += 1
@@ -151,12 +154,13 @@ def _accepted(state: State, record: r.Accepted) -> None:
             state.filtered_in_a_row = 0
 
 
-def _accept(state: State, sample: Sample, record: r.Accepted) -> None:
+def _accept(state: State, ticket: Ticket, sample: Sample, record: r.Accepted) -> None:
     state.counters["accepted"] += 1
     state.counters["accepted_tokens"] += record.num_tokens
     state.counters["accepted_bytes"] += record.num_bytes + ENTRY_BYTES
     clear_sample(state, sample)
-    sample.accepted = record
+    # Equal, and one object for the whole group.
+    sample.accepted = replace(record, ticket=ticket.id)
     state.entries.need(record.entry_id, record.num_bytes)
 
 
