@@ -40,6 +40,7 @@ def resolve(job: RLJob, settings: OperatorSettings) -> ResolvedJob:
         JobRefused: with the reason for its condition.
     """
     claim_name(job.spec, settings)
+    _check_paths(job.spec)
     name, namespace, uid = job.metadata.name, job.metadata.namespace, job.metadata.uid
     if not uid:
         raise JobRefused(reasons.INVALID_SPEC, "metadata.uid is empty: this job was not read from an API server")
@@ -67,6 +68,29 @@ def resolve(job: RLJob, settings: OperatorSettings) -> ResolvedJob:
         planner_sets_target=job.spec.target_policy_lag is None,
         operator_scales=True,
     )
+
+
+def _check_paths(spec: RLJobSpec) -> None:
+    """Raises JobRefused for a relative path that leads out of the claim to where no volume of the job is."""
+    evaluation = spec.data.eval
+    paths = {
+        "model.path": spec.model.path,
+        "model.chatTemplate": spec.model.chat_template,
+        "data.train.path": spec.data.train.path,
+        "data.eval.path": evaluation.path if evaluation is not None else None,
+    }
+    mounts = [VOLUME, *(volume.mount_path.rstrip("/") for volume in spec.volumes)]
+    for field, path in paths.items():
+        if path is None or not posixpath.normpath(path).startswith("../"):
+            continue
+        inside = posixpath.normpath(posixpath.join(VOLUME, path))
+        if not any(inside == mount or inside.startswith(f"{mount}/") for mount in mounts):
+            raise JobRefused(
+                reasons.INVALID_SPEC,
+                f"spec.{field} is {path!r}: relative paths begin at the root of the claim with the job's files, and this "
+                "one leaves it: write it as the claim has it, such as models/tiny, or an absolute path below the "
+                "mountPath of one of spec.volumes",
+            )
 
 
 def claim_name(spec: RLJobSpec, settings: OperatorSettings) -> str:

@@ -30,8 +30,22 @@ def test_files_lie_on_the_claim_and_addresses_are_services(make_job: Any, settin
 def test_paths_outside_of_the_claim_stay_as_they_are(make_job: Any, settings: OperatorSettings) -> None:
     job = resolve(make_job(model={"path": "/models/tiny"}), settings)
     assert job.layout.model_dir == "/models/tiny"
-    up = resolve(make_job(model={"path": "../models/./tiny"}), settings)
-    assert up.layout.model_dir == "/var/lib/models/tiny"
+    inner = resolve(make_job(model={"path": "jobs/../models/./tiny"}), settings)
+    assert inner.layout.model_dir == "/var/lib/drumroll/models/tiny"
+
+
+@pytest.mark.parametrize("field", ["model.path", "data.train.path", "data.eval.path"])
+def test_a_relative_path_that_leaves_the_claim_is_refused_by_name(
+    make_job: Any, settings: OperatorSettings, field: str
+) -> None:
+    data = {"train": {"path": "t.jsonl"}, "maxPromptTokens": 16, "maxResponseTokens": 16}
+    part = field.split(".")[1]
+    changes = (
+        {"model": {"path": "../models/tiny"}} if part == "path" else {"data": data | {part: {"path": "a/../../t"}}}
+    )
+    with pytest.raises(JobRefused, match=rf"spec\.{field} is '.*\.\./.*absolute") as refused:
+        resolve(make_job(**changes), settings)
+    assert refused.value.reason == "InvalidSpec"
 
 
 def test_a_redis_of_ones_own_has_its_own_password_file(make_job: Any, settings: OperatorSettings) -> None:
