@@ -44,7 +44,8 @@ _TAIL = """
 - **Degraded** is about what does not pass by itself; the job may go on all the same. It has the reason of the
   gravest thing that is wrong.
 - **Complete** and **Failed** latch: once one of them is true, nothing is created for the job any more, whatever
-  happens to its pods. Its GPUs are given back at once; `spec.cleanup` says what stays for how long.
+  happens to its pods. Its GPUs are given back at once; workers of a complete job have 15 s
+  to end by themselves, so that their logs stay. `spec.cleanup` says what stays for how long.
 - A **restart budget** (`restartPolicy` of a role) is charged by failures of processes alone. Evictions,
   preemptions, lost nodes, deleted pods and processes that found a successor are not charged. `status.restarts`
   shows what is in the count, with the last words of the last failure.

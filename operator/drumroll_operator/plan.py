@@ -5,6 +5,7 @@ a new trainer set) is in the status before anything is done; all else may be don
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from drumroll.api.status import RLJobStatus
 from drumroll_operator import wanted as specs
@@ -53,16 +54,16 @@ def plan(observed: Observed, timings: Timings = _TIMINGS) -> Plan:
     if latched(job.status):
         return _settle(observed, census, wanted or Wanted(), timings)
     refusal = observed.refusal
-    if wanted is None or (refusal is not None and not wanted.suspend):
+    if wanted is None:
         refusal = refusal or Refusal(INVALID_SPEC, "the spec does not parse")
         return _close(observed, refused_status(observed, refusal), [], [], timings)
-    return _look_after(observed, census, wanted, timings)
+    scene = _scene(observed, census, wanted, timings)
+    if refusal is not None and not wanted.suspend:
+        return _refuse(scene, refusal)
+    return _look_after(scene)
 
 
-# -- jobs that run ---------------------------------------------------------------------------------------------------
-
-
-def _look_after(observed: Observed, census: Census, wanted: Wanted, timings: Timings) -> Plan:
+def _scene(observed: Observed, census: Census, wanted: Wanted, timings: Timings) -> Scene:
     status, progress = observed.job.status, observed.progress
     trainer = status.trainer
     trainers = judge_set(
@@ -73,8 +74,30 @@ def _look_after(observed: Observed, census: Census, wanted: Wanted, timings: Tim
         progress=progress,
         timings=timings,
     )
-    scene = Scene(observed, census, wanted, trainers, timings)
-    budgets = Budgets.of(status)
+    return Scene(observed, census, wanted, trainers, timings)
+
+
+def _refuse(scene: Scene, refusal: Refusal) -> Plan:
+    """Nothing is made or replaced, but the job may end: by its scheduler's word or by a deadline.
+
+    Progress is not followed meanwhile, so that it cannot stall.
+    """
+    observed = scene.observed
+    running = _deadlines(observed, replace(scene.wanted, stall_s=None))
+    ending = scheduler_word(scene.census, observed.progress) or _missed(running, observed.now)
+    if ending is not None:
+        return _end(scene, Budgets.of(observed.job.status), ending)
+    later = [deadline.at for deadline in running]
+    return _close(observed, refused_status(observed, refusal), [], later, scene.timings)
+
+
+# -- jobs that run ---------------------------------------------------------------------------------------------------
+
+
+def _look_after(scene: Scene) -> Plan:
+    observed, census, wanted, timings = scene.observed, scene.census, scene.wanted, scene.timings
+    progress, trainers = observed.progress, scene.trainers
+    budgets = Budgets.of(observed.job.status)
     word = scheduler_word(census, progress)
     if word is not None:
         return _end(scene, budgets, word)
@@ -183,11 +206,11 @@ def _suspend(scene: Scene, budgets: Budgets) -> Plan:
 
 
 def _end(scene: Scene, budgets: Budgets, ending: Ending) -> Plan:
-    """Latch the end; what runs goes at once."""
+    """Latch the end; what runs goes at once, or ends by itself where the job is complete."""
     status = next_status(scene, Decided(Mode.END, budgets, ending))
     keep = scene.wanted.on_success if ending.complete else scene.wanted.on_failure
-    now = scene.observed.now
-    actions, later = clean_up_actions(scene.observed, scene.census, end=float(int(now)), keep=keep)
+    now, leave_s = scene.observed.now, scene.timings.leave_s if ending.complete else 0.0
+    actions, later = clean_up_actions(scene.observed, scene.census, end=float(int(now)), keep=keep, leave_s=leave_s)
     tried = due(actions, scene.observed, scene.timings)
     return _close(scene.observed, status, list(tried.now), [*later, *tried.later], scene.timings)
 
@@ -199,8 +222,9 @@ def _settle(observed: Observed, census: Census, wanted: Wanted, timings: Timings
     trainers = TrainerSet(trainer.set_number if trainer is not None else 0, 0, broken=False, done=True)
     scene = Scene(observed, census, wanted, trainers, timings)
     end = seconds(status.end_time) if status.end_time is not None else observed.now
-    keep = wanted.on_success if status.phase == "Complete" else wanted.on_failure
-    actions, later = clean_up_actions(observed, census, end=end, keep=keep)
+    complete = status.phase == "Complete"
+    keep, leave_s = (wanted.on_success, timings.leave_s) if complete else (wanted.on_failure, 0.0)
+    actions, later = clean_up_actions(observed, census, end=end, keep=keep, leave_s=leave_s)
     forced, times = force_actions(observed, census, timings)
     tried = due([*forced, *actions], observed, timings)
     return _close(observed, settled_status(scene), list(tried.now), [*later, *times, *tried.later], timings)

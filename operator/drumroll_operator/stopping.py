@@ -25,13 +25,18 @@ def stopped(census: Census) -> bool:
     return all(pod.role == "store" for pod in census.own)
 
 
-def clean_up_actions(observed: Observed, census: Census, *, end: float, keep: Keep) -> tuple[list[Action], list[float]]:
-    """After the end: what runs goes at once, what has ended stays for its logs. (actions, times when more is due)."""
+def clean_up_actions(
+    observed: Observed, census: Census, *, end: float, keep: Keep, leave_s: float = 0.0
+) -> tuple[list[Action], list[float]]:
+    """After the end: what still runs `leave_s` later goes, what has ended stays for its logs.
+
+    (actions, times when more is due).
+    """
     running = [pod for pod in census.own if not pod.ended]
     workers = [pod for pod in running if pod.role in _WORKERS]
     going = workers or [pod for pod in running if pod.role == "scheduler"]
-    actions: list[Action] = [_delete(pod) for pod in going if not pod.deleting]
-    due: list[tuple[float, Action]] = []
+    actions: list[Action] = []
+    due: list[tuple[float, Action]] = [(end + leave_s, _delete(pod)) for pod in going if not pod.deleting]
     due += [(end + keep.pods_s, _delete(pod)) for pod in census.own if pod.ended and not pod.deleting]
     if not [pod for pod in running if pod.role != "store"]:
         stores = [pod for pod in running if pod.role == "store" and not pod.deleting]

@@ -26,6 +26,8 @@ class Timings:
     short_life_delay_s: float = 15.0
     finish_s: float = 60.0
     """What the scheduler gets to end after a trainer or replica that said it was done."""
+    leave_s: float = 15.0
+    """What workers of a complete job get to end by themselves, so that their pods and logs stay."""
     overdue_s: float = 30.0
     """A pod that is still there so long after its grace is on a lost node: deleted by force."""
     broken_set_grace_s: int = 15

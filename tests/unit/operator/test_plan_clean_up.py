@@ -1,5 +1,6 @@
 """What stays of an ended job, for how long; and that an end survives what others write."""
 
+import json
 from typing import Any
 
 from drumroll_operator.actions import CreatePod
@@ -55,6 +56,19 @@ def test_the_scheduler_outlives_the_workers_of_a_job_that_failed() -> None:
     assert "deletionTimestamp" not in lab.pod("scheduler")["metadata"]
     lab.settle()
     assert "demo-scheduler" not in lab.names()
+
+
+def test_workers_of_a_complete_job_get_a_moment_to_end_by_themselves_and_no_more() -> None:
+    lab = laboratory()
+    word = json.dumps({"phase": "Complete", "step": 100, "steps": 100})
+    lab.kubelet.finish(lab.pod("scheduler"), 0, message=word)
+    lab.settle()
+    assert lab.status.phase == "Complete"
+    assert all("deletionTimestamp" not in pod["metadata"] for pod in lab.pods("trainer") + lab.pods("rollout"))
+    lab.kubelet.finish(lab.pod("trainer"), 0)
+    lab.clock.now += 16.0
+    lab.settle()
+    assert lab.names() == ["demo-scheduler", "demo-trainer-0"], "what ended by itself keeps its logs"
 
 
 # -- statuses that others wrote --------------------------------------------------------------------------------------

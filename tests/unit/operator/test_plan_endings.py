@@ -1,12 +1,15 @@
 """How jobs end: the scheduler's word, users' errors, budgets, deadlines; the clean-up, and that it stays ended."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from drumroll_operator.actions import CreatePod
 from drumroll_operator.cluster import PODS
 from drumroll_operator.laboratory import SPEC, Laboratory
+from drumroll_operator.observed import Observed, Refusal
+from drumroll_operator.plan import plan
 from drumroll_operator.rehearsal import NAMESPACE
 
 from drumroll.api.status import PolicyLag
@@ -22,6 +25,13 @@ def laboratory(**changes: Any) -> Laboratory:
 def alive(lab: Laboratory) -> list[str]:
     """Names of the pods that still run."""
     return [pod["metadata"]["name"] for pod in lab.pods() if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+
+
+def refused(lab: Laboratory) -> Observed:
+    """What the operator sees of a job that cannot be rendered."""
+    seen = lab.operator.observe()
+    assert seen is not None
+    return replace(seen, refusal=Refusal("NoVolume", "weights have nowhere to go"))
 
 
 # -- the scheduler's word --------------------------------------------------------------------------------------------
@@ -248,3 +258,27 @@ def test_a_job_that_stalls_fails_and_one_that_samples_does_not() -> None:
     assert lab.status.phase == "Running"
     lab.pass_time(120)
     assert lab.said("Failed") == ("True", "StallDeadlineExceeded")
+
+
+def test_a_job_that_is_refused_still_fails_at_its_pending_deadline() -> None:
+    lab = Laboratory({**SPEC, "pendingDeadlineSeconds": 60})
+    lab.operator.catch_up()
+    seen = refused(lab)
+    first = plan(seen)
+    assert first.status is not None
+    assert (first.status.phase, first.status.message) == ("Pending", "weights have nowhere to go")
+    assert first.requeue_s is not None
+    assert first.requeue_s <= 60.0
+    late = plan(replace(seen, now=seen.now + 61.0, job=replace(seen.job, status=first.status)))
+    assert late.status is not None
+    assert late.status.phase == "Failed"
+    assert "weights have nowhere to go" in (late.status.message or "")
+    assert [action for action in late.actions if isinstance(action, CreatePod)] == []
+
+
+def test_a_running_job_that_is_refused_does_not_stall() -> None:
+    lab = laboratory(stallDeadlineSeconds=60)
+    seen = refused(lab)
+    late = plan(replace(seen, now=seen.now + 600.0))
+    assert late.status is not None
+    assert late.status.phase == "Running"
