@@ -230,7 +230,7 @@ class ProgressPoller:
                 metadata=_credentials(target),
             )
         except grpc.aio.AioRpcError as error:
-            await self._silent(state, target, error)
+            self._silent(state, target, error)
             return
         if state.target == target and reply.header.incarnation >= state.answers.incarnation:
             self._heard(state, reply)
@@ -243,9 +243,9 @@ class ProgressPoller:
         if before.progress is None or _news(progress) != _news(before.progress) or before.unanswered_since is not None:
             self._on_news(state.target.job)
 
-    async def _silent(self, state: _State, target: Target, error: grpc.aio.AioRpcError) -> None:
+    def _silent(self, state: _State, target: Target, error: grpc.aio.AioRpcError) -> None:
         logger.debug("the scheduler of %s at %s: %s", target.job, target.address, error.code().name)
-        await self._close(target.uid)
+        self._reconnect(target.uid)
         if state.target != target or target.uid not in self._asked:
             return
         state.failures += 1
@@ -269,15 +269,15 @@ class ProgressPoller:
         return channel
 
     def _later(self, channel: grpc.aio.Channel) -> None:
-        """Close without waiting; a call under way gets its time."""
-        task = asyncio.create_task(channel.close(grace=_TIMEOUT_S))
+        """Close without waiting. Calls under way get their time: one that is cut off ends its caller, a worker, too."""
+        task = asyncio.create_task(channel.close(grace=2 * _TIMEOUT_S))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _close(self, uid: str) -> None:
+    def _reconnect(self, uid: str) -> None:
         known = self._open.pop(uid, None)
         if known is not None:
-            await known[1].close()
+            self._later(known[1])
 
 
 def _news(progress: Progress) -> Progress:

@@ -21,6 +21,8 @@ _TIMEOUT_S = 300.0
 _FIRST_DELAY_S = 0.2
 _LONGEST_DELAY_S = 30.0
 _LOG_EVERY_S = 60.0
+_SHORTEST_S = 1.0
+"""A watch that the server ends sooner without a word is not begun anew before: something in between may be broken."""
 
 
 class Sink(Protocol):
@@ -116,7 +118,9 @@ class Watch:
             labels=self._labels,
             timeout_s=timeout_s,
         )
+        begun, empty = self._clock.monotonic(), True
         async for event in events:
+            empty = False
             self._heard()
             raw = event["object"]
             self._version = raw["metadata"]["resourceVersion"]
@@ -125,6 +129,8 @@ class Watch:
             elif event["type"] != "BOOKMARK":
                 self._sink.changed(raw)
         self._heard()
+        if empty and self._clock.monotonic() - begun < _SHORTEST_S:
+            await asyncio.sleep(_SHORTEST_S)
 
     def _heard(self) -> None:
         self._failures = 0

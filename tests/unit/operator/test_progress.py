@@ -20,9 +20,15 @@ class Scheduler(SchedulerServicer):
         self.incarnation = 1
         self.calls = 0
         self.live: dict[str, int] = {}
+        self.failing = False
+        self.slow = asyncio.Event()
+        self.slow.set()
+        self.setting = False
 
     async def Status(self, request: Any, context: Any) -> pb.StatusReply:  # noqa: N802 - gRPC's name
         self.calls += 1
+        if self.failing:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
         metadata = dict(context.invocation_metadata())
         if metadata.get("authorization") != "Bearer secret":
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{StatusKind.ACCESS}: no")
@@ -36,6 +42,8 @@ class Scheduler(SchedulerServicer):
     async def SetLive(self, request: Any, context: Any) -> pb.SetLiveReply:  # noqa: N802 - gRPC's name
         if request.name == "colour":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{StatusKind.USER}: no such value")
+        self.setting = True
+        await self.slow.wait()
         self.live[request.name] = request.value
         return pb.SetLiveReply()
 
@@ -129,6 +137,20 @@ async def test_live_values_are_set_and_refusals_say_why(served: Any, poller: Any
     with pytest.raises(Refused, match="no such value") as caught:
         await own.set_live("u1", "colour", 1)
     assert not caught.value.temporary
+
+
+async def test_a_failed_question_does_not_cut_off_a_live_value_under_way(served: Any, poller: Any) -> None:
+    (scheduler, address), (own, _) = served, poller
+    own.want(target(address))
+    await eventually(lambda: own.answers("u1").progress is not None)
+    scheduler.slow.clear()
+    setting = asyncio.create_task(own.set_live("u1", "replicas", 3))
+    await eventually(lambda: scheduler.setting)
+    scheduler.failing = True
+    await eventually(lambda: own.answers("u1").unanswered_since is not None)
+    scheduler.slow.set()
+    await setting
+    assert scheduler.live == {"replicas": 3}
 
 
 async def test_a_job_that_is_dropped_is_asked_no_more(served: Any, poller: Any) -> None:

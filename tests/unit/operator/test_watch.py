@@ -212,3 +212,22 @@ async def test_a_dead_watch_of_the_jobs_is_found_and_healed_by_lists() -> None:
     api.delete(RLJOBS, "team", "first")
     await resync.look(None)
     assert jobs.get(("team", "first")) is None
+
+
+async def test_a_watch_that_ends_at_once_is_not_begun_anew_at_once() -> None:
+    class Mute(Flaky):
+        watches = 0
+
+        async def watch(self, *arguments: Any, **named: Any) -> AsyncIterator[Raw]:
+            self.watches += 1
+            nothing: list[Raw] = []
+            for event in nothing:
+                yield event
+
+    api = MemoryApi(SystemClock())
+    mute = Mute(MemoryCluster(api), every=1)
+    watch = Watch(mute, PODS, None, PodCache(lambda name: None))  # type: ignore[arg-type]
+    async with running(watch):
+        await eventually(lambda: mute.watches >= 2)
+        assert mute.watches == 2
+        assert watch.failure is None
