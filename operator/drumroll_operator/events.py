@@ -14,6 +14,7 @@ from drumroll_operator.timings import Timings
 from drumroll_operator.verdicts import verdict
 
 _GOOD = {"Ready": reasons.READY, "Suspended": reasons.SUSPENDED, "Complete": reasons.STEPS_DONE}
+_LOST = (reasons.POD_DELETED, reasons.STORE_UNAVAILABLE)
 _BAD_WHEN_FALSE = ("Accepted", "Admitted")
 _BAD_WHEN_TRUE = ("Degraded", "Failed")
 
@@ -46,10 +47,10 @@ def _of(old: Condition | None, new: Condition) -> Iterable[Record]:
         yield _record("Normal", _GOOD[new.type], message)
     elif new.type == "Suspended" and new.reason == reasons.RESUMED:
         yield _record("Normal", reasons.RESUMED, message)
-    elif new.type in PARTS and new.reason == reasons.POD_DELETED:
-        yield _record("Warning", reasons.POD_DELETED, message)
-    elif (new.type in _BAD_WHEN_FALSE and new.status == "False") or (
-        new.type in _BAD_WHEN_TRUE and new.status == "True"
+    elif (
+        (new.type in PARTS and new.reason in _LOST)
+        or (new.type in _BAD_WHEN_FALSE and new.status == "False")
+        or (new.type in _BAD_WHEN_TRUE and new.status == "True")
     ):
         yield _record("Warning", new.reason, message)
 

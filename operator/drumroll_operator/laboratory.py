@@ -40,6 +40,7 @@ class Ledger:
     version: int = 0
     samples: int = 0
     failed: str = ""
+    store_failing: bool = False
     live: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -182,6 +183,7 @@ class Laboratory:
                 published=ledger.version,
                 samples=ledger.samples,
                 seconds_per_step=2.0,
+                store_failing=ledger.store_failing,
                 trainer_registered=any(pod_view(p).ready for p in self.pods("trainer") if _of(p, uid)),
                 replicas=tuple(
                     ReplicaProgress(f"rollout-{v.index}", ledger.version, tokens_in_flight=100 - v.index)

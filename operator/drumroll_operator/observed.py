@@ -150,6 +150,8 @@ class Progress:
     lag: Lag | None = None
     trainer_registered: bool = False
     replicas: tuple[ReplicaProgress, ...] = ()
+    store_failing: bool = False
+    """The store does not take what the scheduler writes."""
     live: Mapping[str, int] = field(default_factory=dict)
     """Live values (steps, replicas, target_policy_lag) that it works with, as far as its status names them."""
 

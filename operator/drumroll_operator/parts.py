@@ -83,9 +83,12 @@ def taken(name: str) -> str:
 
 
 def _stream(scene: Scene) -> Said:
-    if not scene.wanted.store:
-        return Said("StreamReady", "True", reasons.EXTERNAL)
-    return _single(scene, "StreamReady", "store")
+    own = scene.wanted.store
+    said = _single(scene, "StreamReady", "store") if own else Said("StreamReady", "True", reasons.EXTERNAL)
+    progress = scene.observed.progress
+    if said.true and progress is not None and progress.store_failing:
+        return Said("StreamReady", "False", reasons.STORE_UNAVAILABLE, "the store refuses or misses writes; work waits")
+    return said
 
 
 def _scheduler(scene: Scene) -> Said:

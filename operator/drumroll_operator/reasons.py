@@ -57,6 +57,11 @@ LIVE_VALUE_REFUSED = _reason(
 # -- parts that run, or do not yet ---------------------------------------------------------------------------------
 PODS_READY = _reason("PodsReady", "The pods of this part run and say that they are ready.")
 EXTERNAL = _reason("External", "The store is not the job's own: the operator does not watch it.")
+STORE_UNAVAILABLE = _reason(
+    "StoreUnavailable",
+    "The store does not take what the scheduler writes: it fails over, restarts or is out of reach. All work waits for "
+    "it, and nothing is lost.",
+)
 NOT_CREATED = _reason("NotCreated", "The pod does not exist yet.")
 WAITING_FOR_TRAINER = _reason(
     "WaitingForTrainer",

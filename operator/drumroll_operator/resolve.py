@@ -87,8 +87,8 @@ def _check_paths(spec: RLJobSpec) -> None:
         if not any(inside == mount or inside.startswith(f"{mount}/") for mount in mounts):
             raise JobRefused(
                 reasons.INVALID_SPEC,
-                f"spec.{field} is {path!r}: relative paths begin at the root of the claim with the job's files, and this "
-                "one leaves it: write it as the claim has it, such as models/tiny, or an absolute path below the "
+                f"spec.{field} is {path!r}: relative paths begin at the root of the claim with the job's files, and "
+                "this one leaves it: write it as the claim has it, such as models/tiny, or an absolute path below the "
                 "mountPath of one of spec.volumes",
             )
 

@@ -6,6 +6,7 @@ from drumroll_operator.observed import Lag, Progress, ReplicaProgress
 
 _STEP_SECONDS = "timing_s/step"
 _ACCEPTED = "accepted_count"
+_STORE_FAILING = "store_failing_s"
 _LIVE = ("replicas", "target_policy_lag")
 
 
@@ -25,6 +26,7 @@ def progress_of(reply: scheduler_pb2.StatusReply, *, at: float) -> Progress:
         seconds_per_step=sum(times) / len(times) if times else None,
         lag=_lag(reply),
         trainer_registered=reply.trainer_registered,
+        store_failing=_STORE_FAILING in reply.gauges,
         replicas=tuple(_replica(replica) for replica in reply.replicas),
         live={name: int(reply.gauges[f"live_{name}"]) for name in _LIVE if f"live_{name}" in reply.gauges},
     )

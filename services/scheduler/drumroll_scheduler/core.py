@@ -23,7 +23,7 @@ from drumroll_scheduler.journal import Journal
 from drumroll_scheduler.lines import LinesFile, MetricsFile
 from drumroll_scheduler.planning import PassPlanner
 from drumroll_scheduler.rules import steps_total
-from drumroll_scheduler.status import Presence, View, evaluation_gauges, evaluation_row, metrics_row
+from drumroll_scheduler.status import STORE_FAILING, Presence, View, evaluation_gauges, evaluation_row, metrics_row
 from drumroll_scheduler.story import Story
 from drumroll_scheduler.timeline import record_row
 
@@ -259,10 +259,12 @@ class Core:
 
     def view(self) -> View:
         """What a status is made of, now."""
+        failing_s = self.journal.store_failing_s
+        failing = {STORE_FAILING: failing_s} if failing_s is not None else {}
         return View(
             story=self.story,
             presence=self.presence,
-            gauges=self.gauges(),
+            gauges={**self.gauges(), **failing},
             steps_total=self.steps_total,
             now=self.clock.monotonic(),
             trainer_heard_at=self.trainer_heard_at,

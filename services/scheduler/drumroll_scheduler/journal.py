@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 _SYNCED = (r.Decided, r.Covered, r.JobOpened, r.JobEnded, r.Rewound)
 _RETRY_S = 0.2
 _LOG_EVERY_S = 10.0
+_TOLD_S = 5.0
+"""A failure of the store is told for so long after it is over: whoever asks seldom hears of it, too."""
 
 
 class LedgerWriter(Protocol):
@@ -84,6 +86,16 @@ class Journal:
         self._changed = asyncio.Event()
         self._failure: DrumrollError | None = None
         self._logged_at = -_LOG_EVERY_S
+        self._failing_since: float | None = None
+        self._failed_at = 0.0
+
+    @property
+    def store_failing_s(self) -> float | None:
+        """Since when the store has not taken an entry, in seconds; None: it takes them, and has for a while."""
+        now = self._clock.monotonic()
+        if self._failing_since is not None and self._writing is None and now - self._failed_at >= _TOLD_S:
+            self._failing_since = None
+        return now - self._failing_since if self._failing_since is not None else None
 
     def poke(self) -> None:
         """Let the writer look for something to do."""
@@ -199,6 +211,8 @@ class Journal:
                 return await self.ledger.append(data, sync=sync)
             except StoreUnavailable as error:
                 now = self._clock.monotonic()
+                self._failing_since = now if self.store_failing_s is None else self._failing_since
+                self._failed_at = now
                 if now >= give_up_at:
                     raise
                 if now - self._logged_at >= _LOG_EVERY_S:

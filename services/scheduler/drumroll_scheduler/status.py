@@ -12,6 +12,8 @@ from drumroll_scheduler.story import Story, TrainedStep
 from drumroll_scheduler.translate import weights
 
 _FIGURES = ("reward_mean", "reward_std", "response_length_mean")
+STORE_FAILING = "store_failing_s"
+"""Gauge of a status, there only while the store does not take what is written, and shortly afterwards."""
 TICKET_STATES = ("planned", "leased", "streamed", "decided", "trained")
 
 

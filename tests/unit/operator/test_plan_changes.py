@@ -230,6 +230,22 @@ def test_an_external_store_gets_no_pod() -> None:
     assert lab.said("StreamReady") == ("True", "External")
 
 
+def test_x6_a_store_that_fails_over_is_told_by_one_event_and_one_condition() -> None:
+    lab = running(stream={"url": "redis://redis.team.svc:6379", "secretRef": "redis"})
+    uid, uids = lab.job["metadata"]["uid"], lab.uids()
+    lab.ledger(uid).store_failing = True
+    for _ in range(5):
+        lab.clock.now += 2.0
+        lab.settle()
+    assert lab.said("StreamReady") == lab.said("Ready") == ("False", "StoreUnavailable")
+    assert lab.status.phase == "Running"
+    lab.ledger(uid).store_failing = False
+    lab.settle()
+    assert lab.said("StreamReady") == ("True", "External")
+    assert [event.reason for event in lab.operator.events].count("StoreUnavailable") == 1
+    assert lab.uids() == uids
+
+
 def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     lab = running()
     lab.api.edit(

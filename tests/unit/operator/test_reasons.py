@@ -229,6 +229,7 @@ IN_THE_COURSE: list[tuple[str, Callable[[], Observed]]] = [
     (reasons.LIVE_VALUE_REFUSED, lambda: refused_value()),
     (reasons.PODS_READY, begun),
     (reasons.EXTERNAL, lambda: external()),
+    (reasons.STORE_UNAVAILABLE, lambda: failing_store()),
     (reasons.NOT_CREATED, fresh),
     (reasons.WAITING_FOR_TRAINER, fresh),
     (reasons.SCHEDULER_SILENT, lambda: silent()),
@@ -279,6 +280,13 @@ def external() -> Observed:
     stream = observed.job.spec.stream.model_copy(update={"url": "redis://redis:6379"})
     spec = observed.job.spec.model_copy(update={"stream": stream})
     return replace(observed, job=replace(observed.job, spec=spec))
+
+
+def failing_store() -> Observed:
+    """A store that fails over (case X6)."""
+    observed = running()
+    assert observed.progress is not None
+    return replace(observed, progress=replace(observed.progress, store_failing=True))
 
 
 def silent() -> Observed:
