@@ -37,9 +37,21 @@ test: $(READY) ## Unit, property and integration tests (ARGS="-k lag" passes on 
 	# vLLM forks its engine: in processes that have run nothing else.
 	$(BIN)/pytest -n 2 --dist loadfile -m "vllm" $(ARGS)
 
+# The tests on whole jobs wait for pods most of the time: those that need an API server alone run beside them.
+define cluster-tests
+	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; failed=0; \
+	$(BIN)/pytest -m "cluster or $(1)" tests/integration $(ARGS) >"$$log" 2>&1 & beside=$$!; \
+	$(BIN)/pytest -n 3 --dist load --maxschedchunk 1 -m "cluster or $(1)" tests/e2e $(ARGS) || failed=$$?; \
+	wait $$beside || failed=$$?; echo; echo "== tests/integration"; cat "$$log"; exit $$failed
+endef
+
 .PHONY: test-cluster
-test-cluster: $(READY) ## Tests against a real Kubernetes (KUBECONFIG, or the tools that DRUMROLL_CLUSTER names)
-	$(BIN)/pytest -m cluster tests $(ARGS)
+test-cluster: $(READY) ## Tests on a real Kubernetes: KUBECONFIG's, or one made by the tools that DRUMROLL_CLUSTER names
+	$(call cluster-tests,cluster)
+
+.PHONY: test-cluster-full
+test-cluster-full: $(READY) ## The same and every fault; about an hour
+	$(call cluster-tests,cluster_full)
 
 .PHONY: check
 check: $(READY) ## Lint, types, import contracts, generated files up to date

@@ -61,13 +61,15 @@ def spec(args: argparse.Namespace) -> dict[str, Any]:
     """A job whose admission credit is larger than the fleet: there is always work to lease."""
     places = args.replicas * args.slots
     prompts = max(64, places // 16)
+    # These answers tell of no progress before their end.
+    lease_s = max(60.0, 4 * args.heartbeat, 20 * args.answer_seconds)
     return {
         "algorithm": {"groupSize": 8, "promptsPerStep": prompts},
         "maxPolicyLag": 8,
         "targetPolicyLag": 4,
         "steps": 100_000,
         "trainer": {"checkpoint": {"everySteps": 2}},
-        "scheduler": {"heartbeatSeconds": args.heartbeat, "leaseSeconds": max(60.0, 4 * args.heartbeat)},
+        "scheduler": {"heartbeatSeconds": args.heartbeat, "leaseSeconds": lease_s},
     }
 
 
@@ -133,8 +135,8 @@ async def bench(args: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 async def _measure(args: argparse.Namespace, app: App, times: dict[str, list[float]]) -> dict[str, Any]:
     await eventually(lambda: app.core is not None and len(app.core.presence) >= args.replicas, 600.0, "all replicas")
-    # The first answers of all replicas came with the ramp: let them spread.
-    await asyncio.sleep(min(60.0, args.answer_seconds))
+    # The first answers of all replicas begin with the ramp: wait until as many end as begin.
+    await asyncio.sleep(1.25 * args.answer_seconds)
     core = app.core
     assert core is not None
     before = core.policy.gauges()
@@ -148,6 +150,7 @@ async def _measure(args: argparse.Namespace, app: App, times: dict[str, list[flo
         "leases_per_s": round((after["leased_count"] - before["leased_count"]) / seconds),
         "reports_per_s": round((after["accepted_count"] - before["accepted_count"]) / seconds),
         "appends_per_s": round((core.journal.last_seq - seq) / seconds),
+        "replicas_waiting": round(after["replicas_waiting"]),
         "cpu_share": round((time.process_time() - cpu) / seconds, 2),
     }
     for method in SHOWN:

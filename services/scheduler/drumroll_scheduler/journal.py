@@ -16,7 +16,7 @@ from drumroll_planner.codec import to_proto
 from drumroll_proto.v1 import journal_pb2
 
 from drumroll.clock import Clock
-from drumroll.errors import DrumrollError, StoreLost, StoreUnavailable, TemporaryError
+from drumroll.errors import DrumrollError, Fenced, StoreLost, StoreUnavailable, TemporaryError
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +96,11 @@ class Journal:
         if self._failing_since is not None and self._writing is None and now - self._failed_at >= _TOLD_S:
             self._failing_since = None
         return now - self._failing_since if self._failing_since is not None else None
+
+    @property
+    def fenced(self) -> bool:
+        """A successor has opened the ledger: this process is about to end."""
+        return isinstance(self._failure, Fenced)
 
     def poke(self) -> None:
         """Let the writer look for something to do."""

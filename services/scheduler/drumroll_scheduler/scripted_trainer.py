@@ -41,6 +41,13 @@ def newest_checkpoint(checkpoints_dir: Path) -> Held:
     return Held()
 
 
+def checkpoint_at(checkpoints_dir: Path, step: int) -> Held:
+    """What the complete checkpoint before `step` holds; the beginning for step 0."""
+    if step == 0:
+        return Held()
+    return Held(**json.loads((checkpoints_dir / f"step_{step:06d}" / "complete.json").read_text()))
+
+
 def write_checkpoint(checkpoints_dir: Path, held: Held, snapshot: Path) -> Path:
     """Write a checkpoint's folder, complete.json last; its path."""
     folder = checkpoints_dir / f"step_{held.step:06d}"
@@ -173,8 +180,8 @@ class ScriptedTrainer:
 
     async def _rewind(self, rewind: journal_pb2.Rewound) -> None:
         self.rewinds += 1
-        kept = newest_checkpoint(self._checkpoints_dir)
-        assert kept.step == rewind.step
+        # Not simply the newest: one that the ledger never heard of is of the abandoned history.
+        kept = checkpoint_at(self._checkpoints_dir, rewind.step)
         self.held = Held(kept.step, kept.chain, rewind.version, rewind.lineage)
         self._messages = [message for message in self._messages if message.step < rewind.step]
         await self._announce()

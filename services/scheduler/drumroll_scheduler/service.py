@@ -12,7 +12,7 @@ from drumroll_proto.v1 import common_pb2
 from drumroll_proto.v1 import scheduler_pb2 as pb
 from drumroll_proto.v1.scheduler_pb2_grpc import SchedulerServicer
 
-from drumroll.errors import DrumrollError
+from drumroll.errors import DrumrollError, Fenced, TemporaryError
 from drumroll.rpc_status import to_status
 from drumroll_scheduler import translate
 from drumroll_scheduler.access import check_header, check_role, role_of
@@ -116,15 +116,17 @@ class SchedulerService(SchedulerServicer):
         once: bool = False,
     ) -> ReplyT:
         """Check the call, make its reply (for `once`: a single time per request id), put the header on it."""
+        desk = self._desk
         try:
             self._admit(method, request.header, context)
-            desk = self._desk
             if once:
                 reply: Any = await self._replies.once(f"{method} {request.header.request_id}", lambda: call(desk))
             else:
                 reply = await call(desk)
         except DrumrollError as error:
-            code, detail = to_status(error)
+            # It is this scheduler that was replaced, not its caller: that one asks the successor.
+            replaced = isinstance(error, Fenced) and desk.core.journal.fenced
+            code, detail = to_status(TemporaryError(f"replaced: {error}") if replaced else error)
             await context.abort(code, detail)
         reply.header.incarnation = desk.core.incarnation
         return reply  # type: ignore[no-any-return]

@@ -1,5 +1,6 @@
 """Whole jobs by `drumroll run`, as a user starts them: a process of its own, in a folder of its own."""
 
+import asyncio
 import copy
 import json
 import os
@@ -16,10 +17,12 @@ import yaml
 from drumroll_cli import main as cli
 from drumroll_cli.story import JobStory, find_job_dir, read_story
 from drumroll_planner import records as r
+from drumroll_proto.v1 import scheduler_pb2
 from drumroll_trainer.learner.tiny_model import make_tiny_model
 from typer.testing import CliRunner
 
 from drumroll.job import ResolvedJob
+from drumroll.rpc import SchedulerClient
 from drumroll.testing import eventually_sync
 
 DRUMROLL = Path(sys.executable).parent / "drumroll"
@@ -161,6 +164,17 @@ class LocalJob:
         pid = self.wait_for_pid(name)
         os.kill(pid, number)
         return pid
+
+    def wait_for_leases(self, name: str) -> None:
+        """Until the scheduler has given samples to a replica."""
+
+        async def leases() -> int:
+            async with SchedulerClient(self.resolved, "viewer") as scheduler:
+                status = await scheduler.status(scheduler_pb2.StatusRequest(), deadline_s=LONGEST_S)
+            return sum(replica.leases for replica in status.replicas if replica.name == name)
+
+        self.wait_for_pid(name)
+        eventually_sync(lambda: asyncio.run(leases()), LONGEST_S, f"leases of {name}\n{self.output}")
 
     def interrupt(self) -> None:
         """Ctrl-C."""

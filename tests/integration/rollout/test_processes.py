@@ -170,6 +170,16 @@ async def test_a_job_ends_well_though_one_replica_is_terminated_and_one_is_kille
             for number in range(3):
                 await site.start(f"rollout-{number}")
             await eventually(lambda: len(trainer.trained) >= 2, deadline_s=60.0)
+            # Each of them is at work.
+            assert app.core is not None
+            replicas = app.core.policy.state.replicas
+            await eventually(
+                lambda: (
+                    all(replicas[f"rollout-{n}"].leases for n in range(2) if f"rollout-{n}" in replicas)
+                    and {"rollout-0", "rollout-1"} <= replicas.keys()
+                ),
+                deadline_s=60.0,
+            )
             site.processes["rollout-0"].send_signal(signal.SIGTERM)
             site.processes["rollout-1"].send_signal(signal.SIGKILL)
             await asyncio.wait_for(training, 90.0)
