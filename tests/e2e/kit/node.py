@@ -5,7 +5,6 @@ Everything in it ends with `down`. Only one exists at a time: its state folder a
 
 import os
 import signal
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,15 +103,9 @@ class Node:
         command = [part for part in Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0") if part]
         os.kill(pid, signal.SIGKILL)
         eventually_sync(lambda: not Path(f"/proc/{pid}").exists(), 30.0, "the API server has ended")
-        with (self.state / "log" / "kube-apiserver-again.log").open("a") as log:
-            subprocess.Popen(
-                [*self.inside, "setsid", *command],
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        # Nobody waits for it: it ends with the node.
+        start = ["bash", "-c", '"$@" >>"$0" 2>&1 </dev/null &', self.state / "log" / "kube-apiserver-again.log"]
+        run([*start, *self.inside, "setsid", *command], env=self.environment)
 
     def _pid_of(self, name: str) -> int:
         """The pid, on this machine, of one of the node's own processes."""
