@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from kit.jobs import JOB_S, SLOWLY, ClusterJob
-from kit.kube import SLOW_S, patiently
-from kit.place import Place
+from kit.kube import SLOW_S, conditions, patiently, uids
+from kit.place import Place, restricted_pod
 from kit.session import Cluster
 
 pytestmark = [pytest.mark.cluster_full, pytest.mark.timeout(1200)]
@@ -36,6 +36,21 @@ def test_a_job_under_the_name_of_a_deleted_one_adopts_nothing(make_job: Callable
     assert job.status["jobDir"] != old_folder
     report = job.complete()
     assert report["counts"]["steps"] == 4
+
+
+def test_a_name_that_is_taken_is_told_and_waited_for(make_job: Callable[..., ClusterJob], cluster: Cluster) -> None:
+    job = make_job(steps=3)
+    stranger = restricted_pod("job-scheduler", cluster.images.of("scheduler"), ["sleep", "1000"])
+    job.place.apply(stranger)
+    job.apply()
+
+    def told() -> bool:
+        return any(c["reason"] == "NameTaken" for c in conditions(job.get()).values())
+
+    job.wait(told, "a condition that says so")
+    assert "job-scheduler" in uids(job.place.pods("drumroll.dev/e2e=true"))
+    job.place.kube.delete(f"{job.place.path}/pods/job-scheduler", grace_s=0)
+    job.complete()
 
 
 def test_a_quota_that_is_too_small_is_told_and_waited_for(
