@@ -43,7 +43,7 @@ def steps(job: ClusterJob) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.mark.cluster
+@pytest.mark.cluster_full
 def test_a_job_with_vllm_trains_to_its_end(first_light: Callable[..., ClusterJob]) -> None:
     job = first_light(steps=10, trainer={"checkpoint": {"everySteps": 5}}).apply()
     job.wait_for_condition("Ready", deadline_s=JOB_S)

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import secrets
+import shutil
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Sequence
 from pathlib import Path
@@ -64,7 +65,8 @@ class VllmEngine:
             JobError: prompt and answer are longer than the model can take.
             EngineError: vLLM refuses the model or its settings; the message is vLLM's.
         """
-        environment.set_library_variables(library_variables(self._job))
+        compiles = shutil.which("g++") is not None
+        environment.set_library_variables(library_variables(self._job, compiles=compiles))
         os.register_at_fork(after_in_child=_forget_signals_of_parent)
         with self._failing("the engine does not start"):
             from drumroll_rollout.vllm_client import VllmClient

@@ -24,8 +24,8 @@ SPARE_SEQUENCES = 1
 """A place for the probe beside the samples."""
 
 
-def library_variables(job: ResolvedJob, *, cores: int | None = None) -> dict[str, str]:
-    """Variables that must be set before torch and vLLM are imported."""
+def library_variables(job: ResolvedJob, *, cores: int | None = None, compiles: bool = True) -> dict[str, str]:
+    """Variables that must be set before torch and vLLM are imported; `compiles`: there is a C++ compiler here."""
     spec = job.spec
     available = cores if cores is not None else len(os.sched_getaffinity(0))
     threads = spec.rollout.threads or max(1, available // (spec.rollout.replicas + spec.trainer.replicas))
@@ -39,6 +39,8 @@ def library_variables(job: ResolvedJob, *, cores: int | None = None) -> dict[str
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",
         FORK_SWITCH: "1",
+        # Small functions of vLLM are compiled even in eager mode, and fail where nothing can compile them.
+        **({} if compiles else {"TORCHDYNAMO_DISABLE": "1"}),
     }
 
 

@@ -24,7 +24,7 @@ from drumroll.stream import EntryRef, SampleStream
 
 SLOW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 FATES = st.lists(
-    st.sampled_from([*[Fate.PASS] * 4, *[Fate.LOSE_REPLY, Fate.LOSE_REQUEST] * 3, Fate.STALL]), max_size=20
+    st.sampled_from([*[Fate.PASS] * 4, *[Fate.LOSE_REPLY, Fate.LOSE_REQUEST] * 3, Fate.STALL]), max_size=12
 )
 
 
@@ -49,11 +49,13 @@ def with_store(scenario: Callable[[EmbeddedStore], Awaitable[None]]) -> None:
 
 
 async def surely(call: Callable[[], Awaitable[int]]) -> int:
-    return await retrying(call, deadline_s=20.0, first_pause_s=0.005, longest_pause_s=0.05)
+    return await retrying(call, deadline_s=90.0, first_pause_s=0.005, longest_pause_s=0.05)
 
 
 async def open_ledger(redis: Redis) -> Ledger:
-    return await retrying(lambda: Ledger.open(redis, "job-1"), deadline_s=20.0, first_pause_s=0.005)
+    return await retrying(
+        lambda: Ledger.open(redis, "job-1"), deadline_s=90.0, first_pause_s=0.005, longest_pause_s=0.05
+    )
 
 
 async def all_entries(store: EmbeddedStore) -> list[tuple[int, bytes]]:
@@ -129,7 +131,7 @@ class Writer:
         else:
             upto = self.ledger.snapshot_seq + int(value * (self.ledger.last_seq - self.ledger.snapshot_seq))
             kept = b",".join(self.written[:upto])
-            await retrying(lambda: self.ledger.write_snapshot(kept, upto), deadline_s=20.0, first_pause_s=0.005)
+            await retrying(lambda: self.ledger.write_snapshot(kept, upto), deadline_s=90.0, first_pause_s=0.005)
 
 
 @SLOW
@@ -210,7 +212,7 @@ def test_samples_that_were_acknowledged_are_read_whatever_was_lost_and_the_rest_
                         kind=EntryKind.SAMPLE,
                         payload=b"%d" % number * 1000,  # noqa: B023
                     ),
-                    deadline_s=20.0,
+                    deadline_s=90.0,
                     first_pause_s=0.005,
                 )
 
