@@ -1,10 +1,6 @@
 """What clusters do to a job: missing rights, quotas, an API server that goes away, namespaces and jobs deleted."""
 
 import asyncio
-import contextlib
-import os
-import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -197,57 +193,3 @@ async def test_a_namespace_deleted_under_a_running_job_goes(stage: Any, run_oper
         await eventually(gone, 40.0, "the namespace is gone")
         await eventually(lambda: len(operator.pods) == 0 and len(operator.jobs) == 0, 15.0)
         assert operator.health.dead() == {}
-
-
-async def test_the_api_server_is_killed_and_comes_back(stage: Any, run_operator: Any, api_server: Any) -> None:
-    run = Path(api_server.environment.get("RUN", "/nonexistent"))
-    if not (run / "init.pid").exists():
-        pytest.skip("the API server is not one that this test may kill")
-    init = int((run / "init.pid").read_text())
-    async with run_operator() as operator:
-        await stage.submit()
-        await stage.until_running()
-        before = await stage.uids()
-        pid, command = _find(init, "kube-apiserver")
-        os.kill(pid, signal.SIGKILL)
-        await asyncio.sleep(0.5)
-        _start(init, command, run / "log/kube-apiserver-again.log")
-
-        async def there_again() -> bool:
-            with contextlib.suppress(ApiError):
-                return bool(await stage.job())
-            return False
-
-        await eventually(there_again, 40.0, "the API server answers")
-        await eventually(lambda: operator.health.unready() == {}, 40.0)
-        assert operator.health.dead() == {}
-        assert await stage.uids() == before
-        stage.restart_playing()
-        await stage.end_pod("job-rollout-1", 1, ago_s=120)
-
-        async def replaced() -> bool:
-            return (await stage.uids()).get("job-rollout-1") not in (None, before["job-rollout-1"])
-
-        await eventually(replaced, 30.0)
-        now = await stage.uids()
-        assert {name: uid for name, uid in now.items() if name != "job-rollout-1"} == {
-            name: uid for name, uid in before.items() if name != "job-rollout-1"
-        }
-
-
-def _start(init: int, command: list[str], log: Path) -> None:
-    """Start a process on the node and leave it to itself."""
-    enter = ["nsenter", "-t", str(init), "-m", "-p", "-n", "-u", "-i"]
-    with log.open("wb") as output:
-        subprocess.run(["setsid", "--fork", *enter, *command], stdout=output, stderr=output, check=True)
-
-
-def _find(init: int, name: str) -> tuple[int, list[str]]:
-    """A process of the node whose first one is given: its id here, and its command."""
-    node = os.readlink(f"/proc/{init}/ns/pid")
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            command = (process / "cmdline").read_bytes().decode().split("\0")[:-1]
-            if command and Path(command[0]).name == name and os.readlink(process / "ns/pid") == node:
-                return int(process.name), command
-    raise AssertionError(f"no {name} beside {init}")
