@@ -40,8 +40,8 @@ test: $(READY) ## Unit, property and integration tests (ARGS="-k lag" passes on 
 # The tests on whole jobs wait for pods most of the time: those that need an API server alone run beside them.
 define cluster-tests
 	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; failed=0; \
-	$(BIN)/pytest -m "cluster or $(1)" tests/integration $(ARGS) >"$$log" 2>&1 & beside=$$!; \
-	$(BIN)/pytest -n 3 --dist load --maxschedchunk 1 -m "cluster or $(1)" tests/e2e $(ARGS) || failed=$$?; \
+	$(BIN)/pytest -m "$(1)" tests/integration $(ARGS) >"$$log" 2>&1 & beside=$$!; \
+	$(BIN)/pytest -n 3 --dist load --maxschedchunk 1 -m "$(1)" tests/e2e $(ARGS) || failed=$$?; \
 	wait $$beside || failed=$$?; echo; echo "== tests/integration"; cat "$$log"; exit $$failed
 endef
 
@@ -51,7 +51,7 @@ test-cluster: $(READY) ## Tests on a real Kubernetes: KUBECONFIG's, or one made 
 
 .PHONY: test-cluster-full
 test-cluster-full: $(READY) ## The same and every fault; about an hour
-	$(call cluster-tests,cluster_full)
+	$(call cluster-tests,cluster or cluster_full)
 
 .PHONY: check
 check: $(READY) ## Lint, types, import contracts, generated files up to date

@@ -1,6 +1,7 @@
-"""Waiting in tests: for a condition, with a deadline and a message, never for a time."""
+"""For tests: waiting for a condition, with a deadline and a message, never for a time; values changed in part."""
 
 import asyncio
+import copy
 import inspect
 import time
 from collections.abc import Awaitable, Callable
@@ -49,3 +50,16 @@ def eventually_sync(
 def _check_time(end: float, deadline_s: float, message: str, last: object) -> None:
     if time.monotonic() > end:
         raise AssertionError(f"{message}: not within {deadline_s} s; last value {last!r}")
+
+
+def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A copy of `base` with nested values replaced; None removes a key."""
+    result = copy.deepcopy(base)
+    for key, value in changes.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict) and isinstance(result.get(key), dict):
+            result[key] = merged(result[key], value)
+        else:
+            result[key] = copy.deepcopy(value)
+    return result

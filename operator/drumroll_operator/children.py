@@ -22,7 +22,8 @@ def child_actions(
     thousand jobs are not written at once.
     """
     last = {(a.child.kind, a.child.name): a for a in observed.applied}
-    stuck = any(_stuck(pod_problem) for pod_problem in (problem(pod, observed.now, timings) for pod in census.own))
+    problems = (problem(pod, observed.now, timings) for pod in census.own)
+    stuck = any(found is not None and found.reason in _WAITS_FOR_CHILDREN for found in problems)
     stands = bool(census.own) and observed.job.status.config == observed.config and not creates
     actions: list[Action] = []
     later: list[float] = []
@@ -33,10 +34,6 @@ def child_actions(
         else:
             later.append(at)
     return actions + _unwanted(observed, census), later
-
-
-def _stuck(found: object) -> bool:
-    return getattr(found, "reason", None) in _WAITS_FOR_CHILDREN
 
 
 def _due_at(

@@ -53,5 +53,16 @@ def failure_of(key: str, error: ApiError, *, at: float, before: Failure | None) 
         name=error.name,
         message=error.message,
         at=at,
-        count=before.count + 1 if before is not None else 1,
+        count=_count(before),
     )
+
+
+def refusal(key: str, kind: FailureKind, error: Exception, *, at: float, before: Failure | None) -> Failure:
+    """The record of an action that something else than the API server refused: the scheduler, or the renderer."""
+    verb, _, name = key.partition(" ")
+    resource = "scheduler" if verb == "set" else "manifests"
+    return Failure(key, kind, verb, resource, name, str(error), at, _count(before))
+
+
+def _count(before: Failure | None) -> int:
+    return before.count + 1 if before is not None else 1

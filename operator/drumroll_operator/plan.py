@@ -208,11 +208,15 @@ def _suspend(scene: Scene, budgets: Budgets) -> Plan:
 def _end(scene: Scene, budgets: Budgets, ending: Ending) -> Plan:
     """Latch the end; what runs goes at once, or ends by itself where the job is complete."""
     status = next_status(scene, Decided(Mode.END, budgets, ending))
-    keep = scene.wanted.on_success if ending.complete else scene.wanted.on_failure
-    now, leave_s = scene.observed.now, scene.timings.leave_s if ending.complete else 0.0
-    actions, later = clean_up_actions(scene.observed, scene.census, end=float(int(now)), keep=keep, leave_s=leave_s)
+    actions, later = _clean_up(scene, complete=ending.complete, end=float(int(scene.observed.now)))
     tried = due(actions, scene.observed, scene.timings)
     return _close(scene.observed, status, list(tried.now), [*later, *tried.later], scene.timings)
+
+
+def _clean_up(scene: Scene, *, complete: bool, end: float) -> tuple[list[Action], list[float]]:
+    keep = scene.wanted.on_success if complete else scene.wanted.on_failure
+    leave_s = scene.timings.leave_s if complete else 0.0
+    return clean_up_actions(scene.observed, scene.census, end=end, keep=keep, leave_s=leave_s)
 
 
 def _settle(observed: Observed, census: Census, wanted: Wanted, timings: Timings) -> Plan:
@@ -222,9 +226,7 @@ def _settle(observed: Observed, census: Census, wanted: Wanted, timings: Timings
     trainers = TrainerSet(trainer.set_number if trainer is not None else 0, 0, broken=False, done=True)
     scene = Scene(observed, census, wanted, trainers, timings)
     end = seconds(status.end_time) if status.end_time is not None else observed.now
-    complete = status.phase == "Complete"
-    keep, leave_s = (wanted.on_success, timings.leave_s) if complete else (wanted.on_failure, 0.0)
-    actions, later = clean_up_actions(observed, census, end=end, keep=keep, leave_s=leave_s)
+    actions, later = _clean_up(scene, complete=status.phase == "Complete", end=end)
     forced, times = force_actions(observed, census, timings)
     tried = due([*forced, *actions], observed, timings)
     return _close(observed, settled_status(scene), list(tried.now), [*later, *times, *tried.later], timings)

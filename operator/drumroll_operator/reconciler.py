@@ -14,7 +14,7 @@ from drumroll.clock import Clock, SystemClock
 from drumroll_operator.acting import Actor, Memory
 from drumroll_operator.actions import Action, Plan, Record
 from drumroll_operator.cluster import RLJOBS, ApiError
-from drumroll_operator.failures import failure_of
+from drumroll_operator.failures import failure_of, refusal
 from drumroll_operator.job_cache import Job, JobCache
 from drumroll_operator.observed import Failure, FailureKind, Observed, PodPhase
 from drumroll_operator.plan import plan
@@ -179,15 +179,8 @@ class Reconciler:
         except ApiError as error:
             return failure_of(action.key, error, at=now, before=before)
         except Refused as error:
-            return _refusal(
-                action, FailureKind.UNAVAILABLE if error.temporary else FailureKind.REFUSED, error, now, before
-            )
+            kind = FailureKind.UNAVAILABLE if error.temporary else FailureKind.REFUSED
+            return refusal(action.key, kind, error, at=now, before=before)
         except JobRefused as error:
-            return _refusal(action, FailureKind.INVALID, error, now, before)
+            return refusal(action.key, FailureKind.INVALID, error, at=now, before=before)
         return None
-
-
-def _refusal(action: Action, kind: FailureKind, error: Exception, now: float, before: Failure | None) -> Failure:
-    count = before.count + 1 if before is not None else 1
-    verb, _, name = action.key.partition(" ")
-    return Failure(action.key, kind, verb, "scheduler" if verb == "set" else "manifests", name, str(error), now, count)

@@ -81,6 +81,22 @@ def may_age(window: LagWindow, num_out: int, *, stale: int) -> bool:
     return stale <= 0 or has_credit(window, num_out - 1, stale=stale)
 
 
+def may_lease(
+    window: LagWindow, out: Mapping[int, int], num_out: int, *, origin: int | None, to: int, newest: int
+) -> bool:
+    """Whether a ticket of version `origin` (None: a new one) may get a sample from a replica of version `to`: rules
+    (a), (b) and (c). `out`, `num_out`: tickets that are out, by version and in all; `newest`: the newest weights."""
+    stale = newest - to
+    if origin is None:
+        if not has_credit(window, num_out, stale=stale):
+            return False
+    elif origin <= to:
+        return True
+    elif not may_age(window, num_out, stale=stale):
+        return False
+    return may_move(window, out, origin=origin, to=to)
+
+
 def may_leave(window: LagWindow, left: Mapping[int, int], newest_taken: int) -> bool:
     """Whether a step may be decided that leaves `left` behind: (b) must hold for the step after it.
 

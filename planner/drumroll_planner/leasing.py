@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drumroll_planner.admission import Admission
-from drumroll_planner.lag import has_credit, may_age, may_move
+from drumroll_planner.lag import may_lease
 from drumroll_planner.records import TicketId
 from drumroll_planner.rules import Plan
 from drumroll_planner.state import State
@@ -92,15 +92,7 @@ class Assigner:
 
     def _allowed(self, bucket: int | None, version: int) -> bool:
         """Rules (a), (b) and (c) for a ticket of version `bucket` that a replica of `version` gets a sample of."""
-        stale = self._newest - version
-        if bucket is None:
-            if not has_credit(self._window, self._num_out, stale=stale):
-                return False
-        elif bucket <= version:
-            return True
-        elif not may_age(self._window, self._num_out, stale=stale):
-            return False
-        return may_move(self._window, self._out, origin=bucket, to=version)
+        return may_lease(self._window, self._out, self._num_out, origin=bucket, to=version, newest=self._newest)
 
     def _head(self, bucket: int | None) -> Draft | None:
         drafts = self._drafts.get(bucket)

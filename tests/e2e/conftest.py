@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from kit.jobs import SPEC, ClusterJob, unique
-from kit.merging import merged
 from kit.place import Place
 from kit.session import OWNER, Cluster, close_run, open_cluster, take_ownership
 from kit.turns import Finished, turn
+
+from drumroll.testing import merged
 
 _PLACES = pytest.StashKey[list[Place]]()
 _CLUSTER = pytest.StashKey[Cluster]()

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from kit.jobs import SLOWLY, ClusterJob
-from kit.merging import merged
+
+from drumroll.testing import merged
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 from kit.jobs import ClusterJob
-from kit.merging import merged
 from kit.place import MOUNT, Place
 from kit.session import Cluster
+
+from drumroll.testing import merged
 
 pytestmark = pytest.mark.timeout(1500)
 

@@ -21,7 +21,7 @@ def suspend(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Suspend a job: replicas hand their samples back, the trainer writes a checkpoint, and all but the store goes.
+    """Suspend a job: replicas hand their samples back, the trainer ends, and all but the store goes.
 
     No sample is lost or repeated, and the time does not count in the job's deadlines. `kubectl patch rlj JOB --type
     merge -p '{"spec":{"suspend":true}}'` does the same.

@@ -6,7 +6,7 @@ The lag rule is the policy's own (`lag` is imported, not copied). What is droppe
 from abc import ABC, abstractmethod
 from bisect import insort
 
-from drumroll_planner.lag import LagWindow, has_credit, may_age, may_leave, may_move
+from drumroll_planner.lag import LagWindow, may_lease, may_leave
 from drumroll_planner.sim.dispatcher import Chosen
 from drumroll_planner.sim.job import SimJob
 from drumroll_planner.sim.recorder import Recorder
@@ -161,15 +161,7 @@ class TicketBook(ABC):
 
     def _allowed(self, bucket: int | None, version: int) -> bool:
         """Rules (a), (b) and (c): see `lag`."""
-        stale = self._newest - version
-        if bucket is None:
-            if not has_credit(self._window, self._num_out, stale=stale):
-                return False
-        elif bucket <= version:
-            return True
-        elif not may_age(self._window, self._num_out, stale=stale):
-            return False
-        return may_move(self._window, self._out, origin=bucket, to=version)
+        return may_lease(self._window, self._out, self._num_out, origin=bucket, to=version, newest=self._newest)
 
     def _move(self, ticket: SimTicket, version: int | None) -> None:
         if ticket.version is not None:

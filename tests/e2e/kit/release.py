@@ -8,8 +8,9 @@ from typing import Any
 
 from kit.images import Images
 from kit.kube import SLOW_S, Kube, Object, is_true, patiently
-from kit.merging import merged
 from kit.shell import run
+
+from drumroll.testing import merged
 
 NAME = "drumroll"
 NAMESPACE = "drumroll-system"

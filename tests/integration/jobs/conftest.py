@@ -1,7 +1,6 @@
 """Whole jobs by `drumroll run`, as a user starts them: a process of its own, in a folder of its own."""
 
 import asyncio
-import copy
 import json
 import os
 import signal
@@ -23,7 +22,7 @@ from typer.testing import CliRunner
 
 from drumroll.job import ResolvedJob
 from drumroll.rpc import SchedulerClient
-from drumroll.testing import eventually_sync
+from drumroll.testing import eventually_sync, merged
 
 DRUMROLL = Path(sys.executable).parent / "drumroll"
 LONGEST_S = 240.0
@@ -53,19 +52,6 @@ REWARD = '''"""Answers of an even number of characters are right."""
 def score(completions, **columns):
     return [float(len(text) % 2 == 0) for text in completions]
 '''
-
-
-def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """A copy of `base` with nested values replaced; None removes a key."""
-    result = copy.deepcopy(base)
-    for key, value in changes.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, dict) and isinstance(result.get(key), dict):
-            result[key] = merged(result[key], value)
-        else:
-            result[key] = value
-    return result
 
 
 class LocalJob:

@@ -174,10 +174,7 @@ async def test_a_job_ends_well_though_one_replica_is_terminated_and_one_is_kille
             assert app.core is not None
             replicas = app.core.policy.state.replicas
             await eventually(
-                lambda: (
-                    all(replicas[f"rollout-{n}"].leases for n in range(2) if f"rollout-{n}" in replicas)
-                    and {"rollout-0", "rollout-1"} <= replicas.keys()
-                ),
+                lambda: all(name in replicas and replicas[name].leases for name in ("rollout-0", "rollout-1")),
                 deadline_s=60.0,
             )
             site.processes["rollout-0"].send_signal(signal.SIGTERM)
